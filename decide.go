@@ -1,0 +1,218 @@
+package resilience
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// guardedPause is what a refusal by the breaker or the budget waits before it is returned, so that callers who loop around
+// a refusal do not spin.
+const guardedPause = 100 * time.Millisecond
+
+// decide ends the call, or waits for the next attempt. The first line that matches counts; the budget is asked last, so
+// that a retry which cannot happen costs no token.
+func (c *call) decide(f *callback, v Verdict) {
+	p := c.policy
+	switch {
+	case v.Kind() == KindOK:
+		if p.budget != nil {
+			p.budget.success(c.at(p.budget.time))
+		}
+		c.finish(ReasonSucceeded, nil)
+	case c.callerEnded():
+	case v.Kind() == KindPermanent:
+		c.finish(ReasonPermanent, c.untouched())
+	case c.cut || c.left() <= 0:
+		c.fail(ReasonDeadlineExceeded)
+	case c.total >= c.attempts():
+		c.fail(ReasonAttemptsExhausted)
+	case c.spent && !p.set.nestedRetries:
+		p.emit(Event{Kind: EventNestedRetry, Attempt: c.total, Err: c.failed})
+		c.fail(ReasonAttemptsExhausted)
+	case p.set.drain.isDraining():
+		c.fail(ReasonDraining)
+	default:
+		if delay, ok := c.mayRetry(v); ok {
+			c.wait(f, delay)
+		}
+	}
+}
+
+// untouched is the callback's own error; none if it returned a value that a rule called a failure.
+func (c *call) untouched() error {
+	if c.valued {
+		return nil
+	}
+	return unmarked(c.failed)
+}
+
+// attempts is how many attempts this call may make.
+func (c *call) attempts() int {
+	if c.policy.set.attempts > 1 && isSingleShot(c.ctx) {
+		return 1
+	}
+	return c.policy.set.attempts
+}
+
+// mayRetry finds the wait before the next attempt and asks whether it fits, whether the breaker will be open past it, and
+// whether the budget pays for it.
+func (c *call) mayRetry(v Verdict) (delay time.Duration, ok bool) {
+	p, left := c.policy, c.left()
+	delay = c.delay(v)
+	pushback, _ := v.RetryAfter()
+	tooLong := pushback > p.set.backoff.Max
+	if late := left != never && later(delay, c.normalLatency()) >= left; late || tooLong {
+		e := c.error(ReasonDeadlineExceeded)
+		e.RetryAfter = pushback
+		if tooLong {
+			e.Reason = ReasonAttemptsExhausted
+		}
+		if late {
+			e.wait, e.left = delay, left
+		}
+		c.failWith(e)
+		return 0, false
+	}
+	if b := p.breaker; b != nil {
+		retryAfter, refusing := b.refusing(c.at(b.time))
+		if refusing && (retryAfter > delay || b.load().state() == StateIsolated) {
+			c.reject(ReasonBreakerOpen, retryAfter)
+			return 0, false
+		}
+	}
+	if p.budget != nil && !v.SelfImposed() {
+		if retryAfter, paid := p.budget.take(c.sheddable(), c.at(p.budget.time)); !paid {
+			c.reject(ReasonBudgetExhausted, retryAfter)
+			return 0, false
+		}
+	}
+	return delay, true
+}
+
+// delay is the wait before the next attempt. A pushback replaces every curve.
+func (c *call) delay(v Verdict) time.Duration {
+	if pushback, ok := v.RetryAfter(); ok {
+		return pushback
+	}
+	b := c.policy.set.backoff
+	if b.Delay != nil {
+		in := BackoffInput{Attempt: c.total + 1, Verdict: v, Err: c.failed, Remaining: c.left()}
+		return max(0, min(b.Delay(in), b.Max))
+	}
+	base := b.base(v)
+	if v.Kind() == KindTransient {
+		base = c.policy.measuredBase(base, c.now)
+	}
+	return b.curve(base, c.total+1, rand.Float64())
+}
+
+// wait lets the delay pass and says whether the next attempt may come. It ends early with the caller and with the drain.
+func (c *call) wait(f *callback, delay time.Duration) {
+	p := c.policy
+	if p.listened() {
+		p.emit(Event{Kind: EventRetrying, Attempt: c.total + 1, Delay: delay, Err: c.failed})
+	}
+	if f.discard != nil && c.valued {
+		f.discard()
+		c.valued = false
+	}
+	if delay > 0 {
+		fired, stop := p.time.timer(delay)
+		select {
+		case <-fired:
+		case <-c.ctx.Done():
+		case <-p.set.drain.starts():
+		}
+		stop()
+		c.now = p.time.now()
+	}
+	if !c.callerEnded() && p.set.drain.isDraining() {
+		c.fail(ReasonDraining)
+	}
+}
+
+// callerEnded ends the call if the caller's context is done.
+func (c *call) callerEnded() bool {
+	err := c.ctx.Err()
+	if err == nil {
+		return false
+	}
+	e := c.error(ReasonCancelled)
+	if errors.Is(err, context.DeadlineExceeded) {
+		e.Reason = ReasonDeadlineExceeded
+	}
+	e.cause = context.Cause(c.ctx)
+	c.failWith(e)
+	return true
+}
+
+// reject ends the call with a refusal, after the guarded pause.
+func (c *call) reject(r Reason, retryAfter time.Duration) {
+	e := c.error(r)
+	e.RetryAfter = retryAfter
+	if pause := min(guardedPause, c.left()); pause > 0 {
+		fired, stop := c.policy.time.timer(pause)
+		select {
+		case <-fired:
+		case <-c.ctx.Done():
+		}
+		stop()
+		c.now = c.policy.time.now()
+	}
+	c.failWith(e)
+}
+
+func (c *call) fail(r Reason) { c.failWith(c.error(r)) }
+
+// error is the report on a call that ends now for that reason.
+func (c *call) error(r Reason) *Error {
+	e := &Error{Policy: c.policy.name, Reason: r, Attempts: c.log, Total: c.total, Err: c.failed}
+	if c.failed != nil && c.cause != nil && ownedByContext(c.failed) {
+		e.Err = c.cause // what was wrong with the dependency, rather than that time was up
+	}
+	e.Bound = c.hit
+	if r == ReasonDeadlineExceeded {
+		e.Bound = 0
+		if c.until != never {
+			e.Bound = c.until - c.start
+		}
+		if c.policy.set.drain.isDraining() && c.untilBy == byDeadline {
+			e.cause = ErrDraining
+		}
+	}
+	return e
+}
+
+// failWith ends the call with an *Error, or with the value of the last attempt where that is an answer which somebody must
+// read and close.
+func (c *call) failWith(e *Error) {
+	if c.retriesSpent(e.Reason) {
+		if above := attemptFrom(c.ctx); above != nil {
+			above.spend()
+		}
+	}
+	if c.valued {
+		c.finish(e.Reason, nil)
+		return
+	}
+	c.finish(e.Reason, e)
+}
+
+// retriesSpent reports whether a policy above would repeat what this one has already repeated, or was not allowed to.
+func (c *call) retriesSpent(r Reason) bool {
+	if c.total == 0 || r == ReasonCancelled || c.attempts() == 1 {
+		return false
+	}
+	return c.total > 1 || r == ReasonAttemptsExhausted || r == ReasonBudgetExhausted
+}
+
+// finish ends the call: the one place where the terminal event comes from.
+func (c *call) finish(r Reason, err error) {
+	c.settle(&c.held)
+	c.ended, c.reason, c.err = true, r, err
+	if c.policy.listened() {
+		c.policy.emit(Event{Kind: reasonTable[r].event, Attempt: c.total, Duration: c.now - c.start, Err: err, Reason: r})
+	}
+}

@@ -1,0 +1,484 @@
+package resilience
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Hedge starts another leg of an attempt when the newest one takes longer than almost all of them: after
+// max(Quantile of the legs of the last Window, MinDelay). There is no fixed delay, on purpose: in a brownout it hedges every
+// call. Under MinSamples nothing is hedged. A zero field means the default, except Quantile.
+//
+// The first leg that succeeds wins, and never waits for the others: they are cancelled, their values are released (see
+// OnDiscard), and their goroutines end when the callback returns. A callback under a hedge has to be safe to run beside
+// itself.
+type Hedge struct {
+	Quantile      float64       // at least 0.5 and less than 1: the share of legs that is not followed by another one
+	MaxConcurrent int           // legs of one call at once, the first one included; default 2
+	MinSamples    int           // default 20
+	MinDelay      time.Duration // default 10 ms
+	Window        time.Duration // default 30 s
+	SuppressAt    float64       // no leg starts while the breaker's failure rate is above this share of its trip point; default 0.5, 1 = never
+	WinRate       WinRate       // zero = off
+}
+
+// HedgeAt hedges at a live quantile: with 0.95 one call in twenty.
+func HedgeAt(quantile float64) Hedge { return Hedge{Quantile: quantile} }
+
+// WinRate stops hedges that do not help: while fewer than Minimum of the hedges of the last Window won, the share that may
+// start is halved each quarter of the window, down to MinAllowance; otherwise, and while there are fewer than MinSamples, it
+// returns by 0.25. A zero field means the default, except Minimum; with a zero Minimum it is off.
+type WinRate struct {
+	Minimum      float64       // 0 to 1
+	Window       time.Duration // default 1 min
+	MinSamples   int           // default 10
+	MinAllowance float64       // default 0.05
+}
+
+func (h Hedge) resolve(c *checker) Hedge {
+	h.MaxConcurrent = orDefault(h.MaxConcurrent, 2)
+	h.MinSamples = orDefault(h.MinSamples, 20)
+	h.MinDelay = orDefault(h.MinDelay, 10*time.Millisecond)
+	h.Window = orDefault(h.Window, 30*time.Second)
+	h.SuppressAt = orDefault(h.SuppressAt, 0.5)
+	if !(h.Quantile >= 0.5 && h.Quantile < 1) {
+		c.refuse("Hedge.Quantile", h.Quantile, "at least 0.5 and less than 1")
+	}
+	c.atLeast("Hedge.MaxConcurrent", h.MaxConcurrent, 2)
+	c.atLeast("Hedge.MinSamples", h.MinSamples, 1)
+	c.positive("Hedge.MinDelay", h.MinDelay)
+	c.positive("Hedge.Window", h.Window)
+	c.within("Hedge.SuppressAt", h.SuppressAt, 0, 1, "more than 0 and at most 1")
+	if h.WinRate != (WinRate{}) {
+		h.WinRate = h.WinRate.resolve(c)
+	}
+	return h
+}
+
+func (w WinRate) resolve(c *checker) WinRate {
+	w.Window = orDefault(w.Window, time.Minute)
+	w.MinSamples = orDefault(w.MinSamples, 10)
+	w.MinAllowance = orDefault(w.MinAllowance, 0.05)
+	c.within("WinRate.Minimum", w.Minimum, 0, 1, "0 to 1")
+	if w.Window < 4 {
+		c.refuse("WinRate.Window", w.Window, "more than 0")
+	}
+	c.atLeast("WinRate.MinSamples", w.MinSamples, 1)
+	c.within("WinRate.MinAllowance", w.MinAllowance, math.SmallestNonzeroFloat64, 1, "more than 0 and at most 1")
+	return w
+}
+
+// legMaker makes legs of a callback. The callbacks themselves implement it: a func in an interface is no allocation, so a
+// call that is not hedged pays nothing for the possibility.
+type legMaker interface{ leg() leg }
+
+// leg is one run of a callback that may outlive the call, with the value that it returns.
+type leg interface {
+	call(ctx context.Context) error
+	judge(rules []Rule) Verdict // of the value
+	discard(hooks []any)
+}
+
+type errorCallback func(context.Context) error
+
+func (f errorCallback) leg() leg                       { return f }
+func (f errorCallback) call(ctx context.Context) error { return f(ctx) }
+func (f errorCallback) judge([]Rule) Verdict           { return OK }
+func (f errorCallback) discard([]any)                  {}
+
+type valueCallback[T any] func(context.Context) (T, error)
+
+func (f valueCallback[T]) leg() leg { return &valueLeg[T]{fn: f} }
+
+type valueLeg[T any] struct {
+	fn    valueCallback[T]
+	value T
+}
+
+func (l *valueLeg[T]) call(ctx context.Context) (err error) {
+	l.value, err = l.fn(ctx)
+	return err
+}
+
+func (l *valueLeg[T]) judge(rules []Rule) Verdict {
+	if rule := resultRule[T](rules); rule != nil {
+		return rule(l.value)
+	}
+	return OK
+}
+
+func (l *valueLeg[T]) discard(hooks []any) { discard(hooks, l.value) }
+
+// runner is a leg on its way. Its goroutine owns err, panicked and exited until it has handed the runner over.
+//
+// States: running -> finished (its goroutine handed it over, and whoever receives it settles it), or running -> abandoned
+// (the race is over, and its goroutine settles it at the end of the callback). One compare-and-swap decides.
+type runner struct {
+	held
+	leg   leg
+	state atomic.Int32
+
+	err      error
+	panicked *legPanic
+	exited   bool // runtime.Goexit
+}
+
+const (
+	running int32 = iota
+	finished
+	abandoned
+)
+
+// legPanic is a panic on its way from a leg to the goroutine of the call.
+type legPanic struct {
+	value any
+	stack []byte
+}
+
+// Error quotes the stack, which the goroutine that panics in the end does not have.
+func (p *legPanic) Error() string {
+	return fmt.Sprintf("a leg of the hedge panicked: %v\n%s", p.value, p.stack)
+}
+
+// run makes the leg's attempt and hands it over; out has room for every runner of the race.
+func (r *runner) run(out chan<- *runner) {
+	returned := false
+	defer func() {
+		if !returned {
+			if v := recover(); v != nil {
+				r.panicked = &legPanic{v, debug.Stack()}
+			} else {
+				r.exited = true
+			}
+		}
+		if r.state.CompareAndSwap(running, finished) {
+			out <- r
+			return
+		}
+		r.late()
+	}()
+	r.err = answer(r.attempt, r.leg.call)
+	returned = true
+}
+
+// late settles a leg that lost before it returned. Nobody is there any more to panic: a listener hears of it.
+func (r *runner) late() {
+	p := r.attempt.policy
+	if l := p.limiter; l != nil {
+		r.permit.release(outcomeIgnored, l.time.now())
+	}
+	r.leg.discard(p.set.discards)
+	if r.panicked != nil {
+		p.emit(Event{Kind: EventOrphanedWork, Attempt: r.attempt.number, Err: r.panicked})
+	}
+}
+
+// hedges reports whether the next attempt is a race: whether another leg might be started at all.
+func (c *call) hedges() bool {
+	if c.legs == nil {
+		return false
+	}
+	p := c.policy
+	threshold, warm := p.hedgeThreshold(c.now)
+	return warm && threshold < c.left() && c.total+1 < p.set.attempts &&
+		(p.breaker == nil || p.breaker.closed()) && !c.sheddable() && !p.set.drain.isDraining() && !isSingleShot(c.ctx)
+}
+
+func (c *call) sheddable() bool {
+	return c.policy.set.criticality && CriticalityFrom(c.ctx) == Sheddable
+}
+
+// race is one attempt whose legs run on goroutines of their own. It does not hold the call, which would escape with it.
+type race struct {
+	out     chan *runner
+	flying  []*runner
+	failed  []error
+	stop    func() // of the timer for the next leg
+	newest  time.Duration
+	verdict Verdict
+}
+
+// race makes one attempt that may have several legs. It ends with the first leg that succeeds, or with the last one that
+// fails. Whichever way it ends, no leg that still runs is waited for.
+func (c *call) race(f *callback) Verdict {
+	if !c.timeLeft() {
+		return OK
+	}
+	first := &runner{}
+	if v, ok := c.admitted(&first.held); !ok {
+		if c.ended {
+			c.settle(&first.held)
+		}
+		return v
+	}
+	r := race{out: make(chan *runner, c.policy.set.hedge.MaxConcurrent), stop: func() {}}
+	defer r.finish(c)
+	due := r.start(c, first, false)
+	for {
+		select {
+		case done := <-r.out:
+			c.now = c.policy.time.now()
+			if r.take(c, f, done) {
+				return r.verdict
+			}
+		case <-due:
+			c.now = c.policy.time.now()
+			due = r.another(c)
+		}
+	}
+}
+
+// start lets a leg run, and returns what tells when the next one is due.
+func (r *race) start(c *call, l *runner, hedged bool) <-chan time.Time {
+	c.total++
+	l.leg, l.attempt = c.legs.leg(), c.arm(c.total, hedged)
+	r.flying = append(r.flying, l)
+	r.newest = c.now
+	go l.run(r.out)
+	return r.due(c)
+}
+
+// due arms the timer for the next leg, nil where there cannot be one.
+func (r *race) due(c *call) <-chan time.Time {
+	r.stop()
+	r.stop = func() {}
+	threshold, warm := c.policy.hedgeThreshold(c.now)
+	if !warm || len(r.flying) >= c.policy.set.hedge.MaxConcurrent || c.total >= c.policy.set.attempts || threshold >= c.left() {
+		return nil
+	}
+	due, stop := c.policy.time.timer(threshold)
+	r.stop = stop
+	return due
+}
+
+// another starts another leg if nothing speaks against it. What does never harms the legs that run.
+func (r *race) another(c *call) <-chan time.Time {
+	p := c.policy
+	delay := c.now - r.newest
+	if c.ctx.Err() != nil || c.left() <= 0 || p.set.drain.isDraining() {
+		return nil
+	}
+	if c.suppressed() {
+		p.emit(Event{Kind: EventHedgeSuppressed, Attempt: c.total + 1, Delay: delay})
+		return nil
+	}
+	l := &runner{}
+	if !c.admit(&l.held) {
+		c.settle(&l.held)
+		return nil
+	}
+	p.hedging.started(c.now)
+	p.emit(Event{Kind: EventHedgeStarted, Attempt: c.total + 1, Delay: delay})
+	return r.start(c, l, true)
+}
+
+// suppressed asks whether the dependency is failing, or hedges have stopped winning.
+func (c *call) suppressed() bool {
+	p := c.policy
+	if at, b := p.set.hedge.SuppressAt, p.breaker; b != nil && at < 1 && b.strain(c.at(b.time)) >= at {
+		return true
+	}
+	return !p.hedging.allows(c.now)
+}
+
+// admit passes a leg beside others through the guards, which it never waits for, and through the hook, whose refusal only
+// means that the leg does not start. The budget is asked last.
+func (c *call) admit(h *held) bool {
+	p := c.policy
+	if l := p.limiter; l != nil {
+		if h.permit, h.holds = l.tryAcquire(c.at(l.time)); !h.holds {
+			return false
+		}
+	}
+	if b := p.breaker; b != nil {
+		lease, _, ok := b.allow(c.at(b.time), p.subscriber())
+		if !ok {
+			return false
+		}
+		h.lease, h.holds = lease, true
+	}
+	if hook := p.set.beforeAttempt; hook != nil {
+		info := AttemptInfo{Policy: p.name, Number: c.total + 1, Hedged: true, Remaining: c.left()}
+		info.Bound, _ = p.arm(info.Remaining, c.untilBy, c.now)
+		err := hook(c.ctx, info)
+		c.now = p.time.now()
+		if err != nil || c.ctx.Err() != nil || c.left() <= 0 {
+			return false
+		}
+	}
+	if p.budget == nil {
+		return true
+	}
+	_, paid := p.budget.take(false, c.at(p.budget.time))
+	return paid
+}
+
+// take judges a leg that has ended, and reports whether the race is over.
+func (r *race) take(c *call, f *callback, done *runner) (over bool) {
+	r.flying = without(r.flying, done)
+	if done.panicked != nil || done.exited {
+		c.abort(done)
+	}
+	value := OK
+	if done.err == nil {
+		value = done.leg.judge(c.policy.set.rules)
+	}
+	number, hedged := done.attempt.number, done.attempt.hedged
+	v, evidence := c.classify(done.attempt, done.err, value)
+	c.record(&done.held, v, evidence)
+	r.verdict = v
+	won, alone := v.Kind() == KindOK, len(r.flying) == 0
+	if won && hedged {
+		c.policy.hedging.won(c.now)
+		c.policy.emit(Event{Kind: EventHedgeWon, Attempt: number})
+	}
+	if !won && c.failed != nil {
+		r.failed = append(r.failed, c.failed)
+	}
+	if !won && !alone {
+		done.leg.discard(c.policy.set.discards)
+		return false
+	}
+	if f.adopt != nil {
+		f.adopt(done.leg)
+	}
+	if !won && len(r.failed) > 1 {
+		c.failed = legErrors(r.failed)
+		c.cause = c.failed
+	}
+	return true
+}
+
+// abort ends the call as the leg ended: the panic goes on here, on the goroutine of the call.
+func (c *call) abort(done *runner) {
+	c.settle(&done.held)
+	done.leg.discard(c.policy.set.discards)
+	if done.exited {
+		runtime.Goexit()
+	}
+	c.panicked = done.panicked
+	panic(done.panicked.value)
+}
+
+// finish gives up the legs that are still on their way. It is deferred: panics pass through it.
+func (r *race) finish(c *call) {
+	p := c.policy
+	r.stop()
+	for _, l := range r.flying {
+		a := l.attempt
+		took := c.now - a.began
+		a.end()
+		if p.hedgeTerm != nil && p.learning() {
+			p.hedgeTerm.Record(took, c.now) // a lower bound: without it the quantile would forget the slow ones
+		}
+		if b := p.breaker; b != nil {
+			l.lease.done(Permanent, 0, c.at(b.time), p.subscriber())
+		}
+		c.note(Attempt{
+			Number: a.number, Start: a.began - c.start, Duration: took, Bound: a.bound, Verdict: Permanent,
+			Hedged: a.hedged, Discarded: true,
+		})
+		p.emit(Event{Kind: EventHedgeDiscarded, Attempt: a.number, Duration: took})
+		if !l.state.CompareAndSwap(running, abandoned) {
+			l.late()
+		}
+	}
+}
+
+func without(flying []*runner, gone *runner) []*runner {
+	for i, l := range flying {
+		if l == gone {
+			return append(flying[:i], flying[i+1:]...)
+		}
+	}
+	return flying
+}
+
+// legErrors are the failures of a race in which every leg failed.
+type legErrors []error
+
+func (e legErrors) Error() string {
+	texts := make([]string, len(e))
+	for i, err := range e {
+		texts[i] = clip(err.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (e legErrors) Unwrap() []error { return e }
+
+// hedging is what a policy knows about the hedges of all of its calls.
+type hedging struct {
+	rate WinRate
+
+	mu        sync.Mutex // guards what is beneath
+	quarters  [4]struct{ started, won int }
+	quarter   int64 // the number of the current quarter of the window
+	allowance float64
+	credit    float64 // spreads an allowance evenly
+}
+
+func newHedging(h Hedge) *hedging {
+	return &hedging{rate: h.WinRate, allowance: 1, quarter: math.MinInt64}
+}
+
+// allows reports whether one more hedge may start.
+func (h *hedging) allows(now time.Duration) bool {
+	if h.rate.Minimum == 0 {
+		return true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turnLocked(now)
+	h.credit += h.allowance
+	if h.credit < 1 {
+		return false
+	}
+	h.credit--
+	return true
+}
+
+func (h *hedging) started(now time.Duration) { h.count(now, 1, 0) }
+func (h *hedging) won(now time.Duration)     { h.count(now, 0, 1) }
+
+func (h *hedging) count(now time.Duration, started, won int) {
+	if h.rate.Minimum == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turnLocked(now)
+	q := &h.quarters[0]
+	q.started += started
+	q.won += won
+}
+
+// turnLocked judges each quarter of the window that has passed. A clock that steps back changes nothing.
+func (h *hedging) turnLocked(now time.Duration) {
+	current := int64(now / (h.rate.Window / 4))
+	if h.quarter == math.MinInt64 {
+		h.quarter = current
+	}
+	for passed := min(current-h.quarter, 8); passed > 0; passed-- {
+		started, won := 0, 0
+		for _, q := range h.quarters {
+			started += q.started
+			won += q.won
+		}
+		if started >= h.rate.MinSamples && float64(won) < h.rate.Minimum*float64(started) {
+			h.allowance = max(h.rate.MinAllowance, h.allowance/2)
+		} else {
+			h.allowance = min(1, h.allowance+0.25)
+		}
+		copy(h.quarters[1:], h.quarters[:])
+		h.quarters[0].started, h.quarters[0].won = 0, 0
+	}
+	h.quarter = max(h.quarter, current)
+}

@@ -1,0 +1,28 @@
+// Package inside shows the other packages of this module what a resilience.Policy keeps to itself. It exists so that
+// nothing has to be exported for their sake.
+package inside
+
+import "time"
+
+// Policy is the inside of one resilience.Policy. What it holds never changes.
+type Policy struct {
+	Attempts       int
+	Deadline       time.Duration // of the whole call; the largest duration if there is none
+	AttemptTimeout time.Duration // the largest duration if there is none
+	ProgressBound  bool          // the attempt timeout also bounds the gap between two reads
+	NestedRetries  bool          // retries although a layer beneath has spent its own
+	Hedges         bool          // a callback may run beside itself
+	OwnClock       bool          // follows a clock of the user's, not the standard one
+
+	Now   func() time.Time
+	Timer func(d time.Duration) (fired <-chan time.Time, stop func())
+	Emit  func(event any) // a resilience.Event, to the policy's listeners
+}
+
+// Look returns the inside of a resilience.Policy; the zero Policy is one attempt without bounds. Package resilience sets it
+// when it is initialised.
+var Look func(policy any) Policy
+
+// Discards are functions of the form func(T) that release a value of type T which nobody gets, for types that are no
+// io.Closer. A package adds to it when it is initialised; the user's OnDiscard goes before.
+var Discards []any

@@ -1,0 +1,517 @@
+package resilience
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/measuredgo/resilience/internal/inside"
+)
+
+// Result is all that is known about a call that has ended.
+type Result[T any] struct {
+	// Value is what the last attempt returned. It is there together with a nil Err also where a result rule called it a
+	// failure; Reason tells.
+	Value    T
+	Err      error
+	Reason   Reason
+	Attempts []Attempt // the first 4 and the last 12
+	Total    int
+	Elapsed  time.Duration
+}
+
+// Run calls fn under the policy. fn gets a context of its own for each attempt, which ends with the attempt's bound and
+// with the attempt.
+//
+// Run blocks until the call has ended, and never returns while fn runs, except that the losing legs of a hedge may run on.
+// A permanent error comes back as fn returned it, every other failure is an *Error. A panic, or runtime.Goexit, passes
+// through with its own value and stack.
+func (p Policy) Run(ctx context.Context, fn func(ctx context.Context) error) error {
+	if err := usable(ctx, fn == nil); err != nil {
+		return err
+	}
+	if p.p == nil {
+		return fn(ctx)
+	}
+	c := call{policy: p.p, ctx: ctx}
+	if p.p.hedging != nil {
+		c.legs = errorCallback(fn)
+	}
+	c.run(&callback{invoke: fn})
+	return c.err
+}
+
+// Try is Run that tells everything.
+func (p Policy) Try(ctx context.Context, fn func(ctx context.Context) error) Result[struct{}] {
+	if err := usable(ctx, fn == nil); err != nil {
+		return Result[struct{}]{Err: err, Reason: ReasonPermanent}
+	}
+	if p.p == nil {
+		return tryNone(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
+	}
+	c := call{policy: p.p, ctx: ctx, logsAll: true}
+	if p.p.hedging != nil {
+		c.legs = errorCallback(fn)
+	}
+	c.run(&callback{invoke: fn})
+	return resultOf(&c, struct{}{})
+}
+
+// Do is Run for a callback with a value.
+func Do[T any](ctx context.Context, p Policy, fn func(ctx context.Context) (T, error)) (T, error) {
+	var value T
+	if err := usable(ctx, fn == nil); err != nil {
+		return value, err
+	}
+	if p.p == nil {
+		return fn(ctx)
+	}
+	c := call{policy: p.p, ctx: ctx}
+	do(&c, &value, fn)
+	return value, c.err
+}
+
+// TryDo is Do that tells everything.
+func TryDo[T any](ctx context.Context, p Policy, fn func(ctx context.Context) (T, error)) Result[T] {
+	if err := usable(ctx, fn == nil); err != nil {
+		return Result[T]{Err: err, Reason: ReasonPermanent}
+	}
+	if p.p == nil {
+		return tryNone(ctx, fn)
+	}
+	var value T
+	c := call{policy: p.p, ctx: ctx, logsAll: true}
+	do(&c, &value, fn)
+	return resultOf(&c, value)
+}
+
+// do runs a callback with a value: the closures around it stay on the stack.
+func do[T any](c *call, value *T, fn func(ctx context.Context) (T, error)) {
+	p := c.policy
+	f := callback{
+		invoke: func(ctx context.Context) (err error) {
+			*value, err = fn(ctx)
+			return err
+		},
+		discard: func() {
+			discard(p.set.discards, *value)
+			*value = *new(T)
+		},
+	}
+	if rule := resultRule[T](p.set.rules); rule != nil {
+		f.judge = func() Verdict { return rule(*value) }
+	}
+	if p.hedging != nil {
+		c.legs = valueCallback[T](fn)
+		f.adopt = func(l leg) { *value = l.(*valueLeg[T]).value }
+	}
+	c.run(&f)
+}
+
+var (
+	errNilContext  = errors.New("resilience: the context is nil")
+	errNilCallback = errors.New("resilience: the callback is nil")
+)
+
+func usable(ctx context.Context, noCallback bool) error {
+	switch {
+	case ctx == nil:
+		return errNilContext
+	case noCallback:
+		return errNilCallback
+	}
+	return nil
+}
+
+func tryNone[T any](ctx context.Context, fn func(ctx context.Context) (T, error)) Result[T] {
+	begin := time.Now()
+	value, err := fn(ctx)
+	r := Result[T]{Value: value, Err: err, Total: 1, Elapsed: time.Since(begin)}
+	verdict := OK
+	if err != nil {
+		r.Reason, verdict = ReasonPermanent, Permanent
+	}
+	r.Attempts = []Attempt{{Number: 1, Duration: r.Elapsed, Bound: Unbounded, Verdict: verdict, Err: err}}
+	return r
+}
+
+func resultOf[T any](c *call, value T) Result[T] {
+	return Result[T]{
+		Value: value, Err: c.err, Reason: c.reason, Attempts: c.log, Total: c.total, Elapsed: c.now - c.start,
+	}
+}
+
+// discard releases a value that nobody gets. What the user's code does there must not change how the call ends, and on a
+// leg's goroutine must not end the process: a panic is swallowed.
+func discard[T any](hooks []any, value T) {
+	defer func() { _ = recover() }()
+	for _, known := range [][]any{hooks, inside.Discards} {
+		for _, h := range known {
+			if release, ok := h.(func(T)); ok {
+				release(value)
+				return
+			}
+		}
+	}
+	if closer, ok := any(value).(io.Closer); ok && !isNil(closer) {
+		_ = closer.Close()
+	}
+}
+
+// callback is the user's function as the executor sees it. It is apart from call because the compiler lets closures stay
+// on the stack only if nothing in the same struct escapes.
+type callback struct {
+	invoke  func(context.Context) error
+	judge   func() Verdict // the verdict on the value, nil where there is no rule for it
+	discard func()         // releases the value of the last attempt, nil where there are no values
+	adopt   func(leg)      // takes over the value of the leg that decided, nil where there are no values
+}
+
+// call is one call of a policy. It lives on the stack of Run; nothing that outlives Run may hold it.
+type call struct {
+	policy  *policy
+	ctx     context.Context // the caller's
+	legs    legMaker        // nil without hedging
+	logsAll bool            // also an attempt that succeeds at once
+
+	begin   time.Time     // on the policy's clock
+	start   time.Duration // the reading of begin
+	now     time.Duration // the newest reading
+	until   time.Duration // the effective deadline
+	untilBy boundBy
+
+	held held // what the attempt on this goroutine holds
+
+	total  int // attempts so far
+	log    []Attempt
+	failed error         // the last attempt's error
+	cause  error         // the last one that was more than the ending of a context
+	valued bool          // the last attempt returned a value with a nil error
+	spent  bool          // a policy beneath the last attempt has spent its retries
+	cut    bool          // the time left cut the last attempt
+	hit    time.Duration // the own bound that the last attempt ran into
+
+	ended    bool
+	panicked error // what is known of a leg's panic
+	reason   Reason
+	err      error
+}
+
+// held is what an attempt holds until it is judged or given up.
+type held struct {
+	attempt *attemptContext
+	lease   Lease
+	permit  Permit
+	holds   bool // lease and permit are not settled yet
+}
+
+// run makes attempts until one of them ends the call.
+func (c *call) run(f *callback) {
+	defer c.leave(f)
+	c.arrive()
+	for !c.ended {
+		var v Verdict
+		if c.hedges() {
+			v = c.race(f)
+		} else {
+			v = c.once(f)
+		}
+		if !c.ended {
+			c.decide(f, v)
+		}
+	}
+}
+
+// arrive reads the clock and finds the effective deadline.
+func (c *call) arrive() {
+	p := c.policy
+	c.begin, c.start = p.time.present()
+	c.now = c.start
+	if c.callerEnded() {
+		return
+	}
+	c.until, c.untilBy = later(c.start, p.set.deadline), byDeadline
+	if c.until == never {
+		c.untilBy = byNothing
+	}
+	if p.set.drain != nil {
+		if end := p.set.drain.end(p.time); end < c.until {
+			c.until, c.untilBy = end, byDeadline
+		}
+	}
+	if p.time.injected() {
+		return // the caller's deadline is on the wall clock: its context alone enforces it
+	}
+	if d, ok := c.ctx.Deadline(); ok {
+		if end := c.start + d.Sub(c.begin); end < c.until {
+			c.until, c.untilBy = end, byCaller
+		}
+	}
+}
+
+// once makes one attempt on the caller's goroutine, in the order of the package documentation. If it ends the call itself
+// the verdict means nothing.
+func (c *call) once(f *callback) Verdict {
+	if !c.timeLeft() {
+		return OK
+	}
+	if v, ok := c.admitted(&c.held); !ok {
+		return v
+	}
+	c.total++
+	a := c.arm(c.total, false)
+	c.held.attempt = a
+	err := answer(a, f.invoke)
+	c.now = c.policy.time.now()
+	v := OK
+	if err == nil && f.judge != nil {
+		v = f.judge()
+	}
+	v, evidence := c.classify(a, err, v)
+	c.record(&c.held, v, evidence)
+	return v
+}
+
+// left is the time until the deadline.
+func (c *call) left() time.Duration {
+	if c.until == never {
+		return never
+	}
+	return c.until - c.now
+}
+
+// timeLeft ends the call if nothing is left.
+func (c *call) timeLeft() bool {
+	if c.left() > 0 {
+		return true
+	}
+	c.fail(ReasonDeadlineExceeded)
+	return false
+}
+
+// admitted passes limiter, breaker and the before-attempt hook. The limiter goes first, so that a call which it refuses
+// cannot spend a probe. Where it returns false, the call has ended or v is the outcome of the attempt.
+func (c *call) admitted(h *held) (v Verdict, ok bool) {
+	if err := c.acquire(h); err != nil {
+		if !c.ended {
+			v = c.limited(err)
+		}
+		return v, false
+	}
+	if b := c.policy.breaker; b != nil {
+		lease, retryAfter, ok := b.allow(c.at(b.time), c.policy.subscriber())
+		if !ok {
+			c.settle(h)
+			c.reject(ReasonBreakerOpen, retryAfter)
+			return v, false
+		}
+		h.lease, h.holds = lease, true
+	}
+	hook := c.policy.set.beforeAttempt
+	return v, hook == nil || c.before(hook)
+}
+
+// acquire takes a permit, if need be after a wait in the limiter's queue.
+func (c *call) acquire(h *held) error {
+	l := c.policy.limiter
+	if l == nil {
+		return nil
+	}
+	if h.permit, h.holds = l.tryAcquire(c.at(l.time)); h.holds {
+		return nil
+	}
+	permit, err := l.wait(c.ctx, c.left(), c.at(l.time))
+	c.now = c.policy.time.now()
+	if err != nil {
+		c.callerEnded()
+		return err
+	}
+	h.permit, h.holds = permit, true
+	if !c.timeLeft() {
+		return ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// limited books a refusal by the limiter as the outcome of an attempt.
+func (c *call) limited(err error) Verdict {
+	c.total++
+	v := judgeError(nil, err)
+	c.failed, c.cause, c.valued, c.spent, c.cut, c.hit = err, err, false, false, false, 0
+	c.note(Attempt{Number: c.total, Start: c.now - c.start, Verdict: v, Err: err})
+	return v
+}
+
+// before runs the before-attempt hook, whose time counts.
+func (c *call) before(hook func(context.Context, AttemptInfo) error) bool {
+	info := AttemptInfo{Policy: c.policy.name, Number: c.total + 1, Remaining: c.left()}
+	info.Bound, _ = c.policy.arm(info.Remaining, c.untilBy, c.now)
+	err := hook(c.ctx, info)
+	c.now = c.policy.time.now()
+	if err != nil {
+		c.finish(ReasonPermanent, err)
+		return false
+	}
+	return !c.callerEnded() && c.timeLeft()
+}
+
+// arm makes the context of attempt number n.
+func (c *call) arm(n int, hedged bool) *attemptContext {
+	p := c.policy
+	a := &attemptContext{Context: c.ctx, policy: p, began: c.now, remaining: c.left(), number: n, hedged: hedged}
+	a.bound, a.by = p.arm(a.remaining, c.untilBy, c.now)
+	if a.by != byNothing && !p.time.injected() {
+		a.deadline = c.begin.Add(a.until() - c.start)
+	}
+	return a
+}
+
+// answer is what the admit hook or the callback makes of the attempt.
+func answer(a *attemptContext, invoke func(context.Context) error) error {
+	if admit := a.policy.set.admit; admit != nil {
+		if err := admit(a, a.info()); err != nil {
+			return err
+		}
+	}
+	return invoke(a)
+}
+
+// classify says what an attempt is to the call, and what it is to the breaker; value is the verdict on its value. What
+// decides about endings is the state of the contexts when the callback returned, not the text of its error.
+func (c *call) classify(a *attemptContext, err error, value Verdict) (v, evidence Verdict) {
+	c.failed, c.valued, c.cut, c.hit, c.spent = err, err == nil, false, 0, false
+	if err == nil {
+		if value.Kind() != KindOK {
+			c.failed = &resultError{value}
+			c.cause, c.spent = c.failed, a.retriesSpent()
+		}
+		return value, value
+	}
+	c.spent = a.retriesSpent()
+	if c.cause == nil || !ownedByContext(err) {
+		c.cause = err
+	}
+	over := c.now >= a.until()
+	switch callerErr := c.ctx.Err(); {
+	case callerErr != nil && !errors.Is(callerErr, context.DeadlineExceeded):
+		return Permanent, Permanent
+	case callerErr != nil || over && !a.by.own():
+		c.cut = true
+		if c.now-a.began < c.normalLatency() {
+			return Transient, Permanent // it was not given the time that it normally needs
+		}
+		return Transient, Transient
+	case over:
+		c.failed = &attemptTimeoutError{bound: a.bound, err: err}
+		c.cause, c.hit = c.failed, a.bound
+		return Transient, Transient
+	}
+	v = judgeError(c.policy.set.rules, err)
+	return v, v
+}
+
+// record feeds what the attempt taught, with one reading for all.
+func (c *call) record(h *held, v, evidence Verdict) {
+	p, a := c.policy, h.attempt
+	took := c.now - a.began
+	a.end()
+	if v.Kind() == KindOK {
+		p.learn(took, c.now)
+	}
+	if b := p.breaker; b != nil {
+		h.lease.done(evidence, took, c.at(b.time), p.subscriber())
+	}
+	switch {
+	case v.Kind() == KindOK:
+		c.release(h, outcomeSuccess)
+	case c.hit > 0:
+		c.release(h, outcomeTimeout)
+	default:
+		c.release(h, outcomeIgnored)
+	}
+	h.attempt, h.holds = nil, false
+	if overrun := c.now - a.until(); overrun >= time.Second && p.listened() {
+		p.emit(Event{Kind: EventOrphanedWork, Attempt: a.number, Duration: overrun})
+	}
+	if v.Kind() == KindOK && !c.logsAll && !p.listened() {
+		return
+	}
+	c.note(Attempt{
+		Number: a.number, Start: a.began - c.start, Duration: took, Bound: a.bound, Verdict: v, Err: c.failed, Hedged: a.hedged,
+	})
+}
+
+// release settles the permit of an attempt.
+func (c *call) release(h *held, o outcome) {
+	l := c.policy.limiter
+	if l == nil {
+		return
+	}
+	if limit, changed := h.permit.release(o, c.at(l.time)); changed && c.policy.listened() {
+		c.policy.emit(Event{Kind: EventLimitChanged, Limit: limit})
+	}
+}
+
+// note writes the attempt log, which keeps the first 4 and the last 12, and tells of the attempt.
+func (c *call) note(a Attempt) {
+	if c.policy.listened() && !a.Discarded {
+		c.policy.emit(Event{Kind: EventAttempt, Attempt: a.Number, Verdict: a.Verdict, Duration: a.Duration, Err: a.Err})
+	}
+	const first, all = 4, 16
+	if len(c.log) < all {
+		if c.log == nil {
+			c.log = make([]Attempt, 0, 4)
+		}
+		c.log = append(c.log, a)
+		return
+	}
+	copy(c.log[first:], c.log[first+1:])
+	c.log[all-1] = a
+}
+
+// at is the newest reading on the timeline of a guard, which may follow a clock of its own.
+func (c *call) at(t *timeline) time.Duration {
+	if t == c.policy.time {
+		return c.now
+	}
+	return t.now()
+}
+
+func (c *call) normalLatency() time.Duration {
+	if b := c.policy.breaker; b != nil {
+		return b.normalLatency(c.at(b.time))
+	}
+	return 0
+}
+
+// settle gives back what an attempt holds that was not judged.
+func (c *call) settle(h *held) {
+	if h.attempt != nil {
+		h.attempt.end()
+	}
+	if !h.holds {
+		return
+	}
+	h.holds = false
+	if b := c.policy.breaker; b != nil {
+		h.lease.done(Permanent, 0, c.at(b.time), c.policy.subscriber())
+	}
+	c.release(h, outcomeIgnored)
+}
+
+// leave runs whichever way the call ends. After a panic or runtime.Goexit it gives back what the attempt held, and the
+// panic travels on.
+func (c *call) leave(f *callback) {
+	if c.ended {
+		return
+	}
+	c.now = c.policy.time.now()
+	c.settle(&c.held)
+	if f.discard != nil {
+		f.discard()
+	}
+	c.policy.emit(Event{
+		Kind: EventPanicked, Attempt: c.total, Duration: c.now - c.start, Err: c.panicked, Reason: ReasonPanicked,
+	})
+}
