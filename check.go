@@ -11,6 +11,7 @@ import (
 // checker collects what is wrong with a configuration, so that one error reports all of it.
 type checker struct {
 	subject  string // the constructor that was called
+	option   string // the option whose settings are being looked at, empty for none
 	problems []error
 }
 
@@ -21,7 +22,18 @@ func (c *checker) refuse(field string, value any, accepted string) {
 	if s, ok := value.(string); ok && s != "nil" {
 		value = fmt.Sprintf("%q", s)
 	}
-	c.problems = append(c.problems, fmt.Errorf("resilience: %s: %s is %v, want %s", c.subject, field, value, accepted))
+	where := c.subject
+	if c.option != "" {
+		where += ": " + c.option
+	}
+	c.problems = append(c.problems, fmt.Errorf("resilience: %s: %s is %v, want %s", where, field, value, accepted))
+}
+
+// under has look refuse settings of an option.
+func (c *checker) under(option string, look func()) {
+	c.option = option
+	look()
+	c.option = ""
 }
 
 // err is nil, or all problems joined, in the order in which they were found.

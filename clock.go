@@ -70,6 +70,23 @@ func (t *timeline) timer(d time.Duration) (fired <-chan time.Time, stop func()) 
 	return timer.C, func() { timer.Stop() }
 }
 
+// afterFunc runs f on a goroutine of its own when d has passed, unless stop is called before.
+func (t *timeline) afterFunc(d time.Duration, f func()) (stop func()) {
+	if t.clock == nil {
+		timer := time.AfterFunc(d, f)
+		return func() { timer.Stop() }
+	}
+	fired, stopped := t.clock.After(d), make(chan struct{})
+	go func() {
+		select {
+		case <-fired:
+			f()
+		case <-stopped:
+		}
+	}()
+	return func() { close(stopped) }
+}
+
 // later is now + d without overflow.
 func later(now, d time.Duration) time.Duration {
 	if d > 0 && now > never-d {

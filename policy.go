@@ -259,30 +259,18 @@ func (d *draft) checkBounds() {
 	if d.attempts < 1 {
 		d.check.refuse("WithAttempts", d.attempts, "at least 1, the first attempt included")
 	}
-	d.backoff = d.backoff.resolve(d.check)
-	if d.budget != nil {
-		resolved := d.budget.resolve(d.check)
-		d.budget = &resolved
-	}
+	d.check.under("WithBackoff", func() { d.backoff = d.backoff.resolve(d.check) })
+	d.budget = resolved(d.check, "WithBudget", d.budget)
 }
 
 // checkMeasured settles the terms that are measured, and refuses what contradicts what.
 func (d *draft) checkMeasured() {
 	d.resolveCeiling()
-	if d.measuredBackoff != nil {
-		resolved := d.measuredBackoff.resolve(d.check)
-		d.measuredBackoff = &resolved
-	}
-	if d.hedge != nil {
-		resolved := d.hedge.resolve(d.check)
-		d.hedge = &resolved
-	}
-	if d.saturation != nil {
-		resolved := d.saturation.resolve(d.check)
-		d.saturation = &resolved
-		if !d.measuresCeiling && d.measuredBackoff == nil && d.hedge == nil {
-			d.check.refuse("WithSaturation", "on", "an attempt ceiling, a measured backoff or a hedge whose measurement it protects")
-		}
+	d.measuredBackoff = resolved(d.check, "WithMeasuredBackoff", d.measuredBackoff)
+	d.hedge = resolved(d.check, "WithHedge", d.hedge)
+	d.saturation = resolved(d.check, "WithSaturation", d.saturation)
+	if d.saturation != nil && !d.measuresCeiling && d.measuredBackoff == nil && d.hedge == nil {
+		d.check.refuse("WithSaturation", "on", "an attempt ceiling, a measured backoff or a hedge whose measurement it protects")
 	}
 	if !d.constantsOnly {
 		return
@@ -313,22 +301,28 @@ func (d *draft) resolveCeiling() {
 		d.measuresCeiling = !d.constantsOnly && d.ceiling.bindsUnder(d.attemptTimeout)
 	case ceilingWritten:
 		d.measuresCeiling = true
-		if floor := d.ceiling.Floor; floor > 0 && floor >= d.attemptTimeout {
+	}
+	d.check.under("WithAttemptCeiling", func() {
+		if floor := d.ceiling.Floor; d.ceilingIs == ceilingWritten && floor > 0 && floor >= d.attemptTimeout {
 			d.check.refuse("AttemptCeiling.Floor", floor, fmt.Sprintf("less than WithAttemptTimeout, which is %v", d.attemptTimeout))
 		}
+		d.ceiling = d.ceiling.resolve(d.check)
+	})
+}
+
+// resolved is a copy of the settings of an option with every default filled in, nil where the option is off.
+func resolved[S interface{ resolve(*checker) S }](c *checker, option string, settings *S) *S {
+	if settings == nil {
+		return nil
 	}
-	d.ceiling = d.ceiling.resolve(d.check)
+	var filled S
+	c.under(option, func() { filled = (*settings).resolve(c) })
+	return &filled
 }
 
 func (d *draft) checkGuards() {
-	if d.breaker != nil {
-		resolved := d.breaker.resolve(d.check)
-		d.breaker = &resolved
-	}
-	if d.limiter != nil {
-		resolved := d.limiter.resolve(d.check)
-		d.limiter = &resolved
-	}
+	d.breaker = resolved(d.check, "WithBreaker", d.breaker)
+	d.limiter = resolved(d.check, "WithLimiter", d.limiter)
 	if d.drain != nil {
 		d.drain.follow(d.time)
 	}
