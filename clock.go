@@ -57,8 +57,11 @@ func (t *timeline) present() (time.Time, time.Duration) {
 	return at, at.Sub(t.origin)
 }
 
-// at is the instant of a reading.
-func (t *timeline) at(reading time.Duration) time.Time { return t.origin.Add(reading) }
+// at is the instant of a reading, by the clock as it is set now.
+func (t *timeline) at(reading time.Duration) time.Time {
+	at, now := t.present()
+	return at.Add(reading - now)
+}
 
 // timer returns a channel that receives when d has passed, and what releases the timer. A Clock cannot stop what After
 // has started: there stop does nothing.
@@ -87,9 +90,9 @@ func (t *timeline) afterFunc(d time.Duration, f func()) (stop func()) {
 	return func() { close(stopped) }
 }
 
-// later is now + d without overflow.
+// later is now + d without overflow; what is never over is never over, also where the clock reads less than zero.
 func later(now, d time.Duration) time.Duration {
-	if d > 0 && now > never-d {
+	if d == never || d > 0 && now > never-d {
 		return never
 	}
 	return now + d

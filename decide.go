@@ -139,10 +139,11 @@ func (c *call) callerEnded() bool {
 	if err == nil {
 		return false
 	}
-	e := c.error(ReasonCancelled)
+	reason := ReasonCancelled
 	if errors.Is(err, context.DeadlineExceeded) {
-		e.Reason = ReasonDeadlineExceeded
+		reason = ReasonDeadlineExceeded
 	}
+	e := c.error(reason)
 	e.cause = context.Cause(c.ctx)
 	c.failWith(e)
 	return true
@@ -169,8 +170,13 @@ func (c *call) fail(r Reason) { c.failWith(c.error(r)) }
 // error is the report on a call that ends now for that reason.
 func (c *call) error(r Reason) *Error {
 	e := &Error{Policy: c.policy.name, Reason: r, Attempts: c.log, Total: c.total, Err: c.failed}
-	if c.failed != nil && c.cause != nil && ownedByContext(c.failed) {
-		e.Err = c.cause // what was wrong with the dependency, rather than that time was up
+	var limited *LimitedError
+	switch {
+	case c.cause == nil || c.failed == nil:
+	case errors.As(c.failed, &limited):
+		e.Err, e.cause = c.cause, c.failed
+	case ownedByContext(c.failed):
+		e.Err = c.cause
 	}
 	e.Bound = c.hit
 	if r == ReasonDeadlineExceeded {

@@ -21,21 +21,21 @@ func (s *sentinel) Is(target error) bool { return s.timeout && target == context
 
 // What errors.Is finds in the errors of this package. The two timeouts also match context.DeadlineExceeded.
 var (
-	// ErrDeadlineExceeded: the deadline of the whole call, the policy's or an inherited one, is reached or would be.
+	// ErrDeadlineExceeded says that the deadline of the whole call, the policy's or an inherited one, is reached or would be.
 	ErrDeadlineExceeded error = &sentinel{text: "deadline exceeded", timeout: true}
-	// ErrAttemptTimeout: an attempt ran into its own bound, the attempt timeout or the measured ceiling.
+	// ErrAttemptTimeout says that an attempt ran into its own bound, the attempt timeout or the measured ceiling.
 	ErrAttemptTimeout error = &sentinel{text: "attempt timed out", timeout: true}
-	// ErrAttemptsExhausted: the last attempt failed, and no other one was allowed.
+	// ErrAttemptsExhausted says that the last attempt failed, and no other one was allowed.
 	ErrAttemptsExhausted error = &sentinel{text: "attempts exhausted"}
-	// ErrBreakerOpen: the breaker admits nothing at the moment.
+	// ErrBreakerOpen says that the breaker admits nothing at the moment.
 	ErrBreakerOpen error = &sentinel{text: "circuit breaker is open"}
-	// ErrBudgetExhausted: a retry was due, and the retry budget is spent.
+	// ErrBudgetExhausted says that a retry was due, and the retry budget is spent.
 	ErrBudgetExhausted error = &sentinel{text: "retry budget exhausted"}
-	// ErrLimited: a local limit refused the attempt. Every *LimitedError matches it.
+	// ErrLimited says that a local limit refused the attempt. Every *LimitedError matches it.
 	ErrLimited error = &sentinel{text: "concurrency limit reached"}
-	// ErrDraining: a retry was due, and the process is shutting down.
+	// ErrDraining says that a retry was due, and the process is shutting down.
 	ErrDraining error = &sentinel{text: "draining"}
-	// ErrStalled: a response body or a stream delivered nothing for longer than the attempt timeout.
+	// ErrStalled says that a response body or a stream delivered nothing for longer than the attempt timeout.
 	ErrStalled error = &sentinel{text: "stalled"}
 )
 

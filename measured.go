@@ -1,20 +1,16 @@
 package resilience
 
-import (
-	"time"
-
-	"github.com/measuredgo/resilience/internal/poolprobe"
-)
+import "time"
 
 // ReadingState says what a reading is worth. The zero value is NotConfigured.
 type ReadingState uint8
 
 const (
-	// NotConfigured: nothing is measured here.
+	// NotConfigured says that nothing is measured here.
 	NotConfigured ReadingState = iota
-	// Cold: too few samples so far; only the constants count.
+	// Cold says that there are too few samples so far: only the constants count.
 	Cold
-	// Warm: the value is in force.
+	// Warm says that the value is in force.
 	Warm
 )
 
@@ -86,11 +82,11 @@ func (p *policy) measured(now time.Duration) Measured {
 		m.HedgeThreshold = reading(max(q, s.hedge.MinDelay), samples, s.hedge.MinSamples)
 	}
 	if s.saturation != nil {
-		r := poolprobe.Delay()
+		r := queueDelay()
 		m.QueueDelay = reading(r.Delay, r.Samples, s.saturation.MinSamples)
 	}
 	if p.breaker != nil {
-		m.NormalLatency, m.NormalFailureRate, m.TripRatio = p.breaker.readings()
+		p.breaker.measured(&m, p.breaker.time.now())
 	}
 	if l := p.limiter; l != nil && l.law != nil {
 		stats := l.Stats()
@@ -100,28 +96,6 @@ func (p *policy) measured(now time.Duration) Measured {
 		}
 	}
 	return m
-}
-
-// readings are the breaker's measured terms.
-func (b *Breaker) readings() (latency Reading, failures, trip RateReading) {
-	now := b.time.now()
-	if b.latencies != nil {
-		normal, samples := b.latencies.Quantile(b.config.SlowCalls.Quantile, now)
-		latency = reading(normal, samples, b.config.SlowCalls.MinSamples)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.config.Failures.Multiple != Off {
-		rate, results, warm := b.normalFailuresLocked()
-		failures = RateReading{State: Cold, Samples: results, MinSamples: b.config.Failures.MinSamples}
-		trip = failures
-		if warm {
-			failures.Value, failures.State = rate, Warm
-			trip.Value, _ = b.law.TripRatio()
-			trip.State = Warm
-		}
-	}
-	return latency, failures, trip
 }
 
 func reading(value time.Duration, samples, minSamples int) Reading {

@@ -260,15 +260,15 @@ func (d *draft) checkBounds() {
 		d.check.refuse("WithAttempts", d.attempts, "at least 1, the first attempt included")
 	}
 	d.check.under("WithBackoff", func() { d.backoff = d.backoff.resolve(d.check) })
-	d.budget = resolved(d.check, "WithBudget", d.budget)
+	d.budget = resolved(d.check, "WithBudget", d.budget, BudgetConfig.resolve)
 }
 
 // checkMeasured settles the terms that are measured, and refuses what contradicts what.
 func (d *draft) checkMeasured() {
 	d.resolveCeiling()
-	d.measuredBackoff = resolved(d.check, "WithMeasuredBackoff", d.measuredBackoff)
-	d.hedge = resolved(d.check, "WithHedge", d.hedge)
-	d.saturation = resolved(d.check, "WithSaturation", d.saturation)
+	d.measuredBackoff = resolved(d.check, "WithMeasuredBackoff", d.measuredBackoff, MeasuredBackoff.resolve)
+	d.hedge = resolved(d.check, "WithHedge", d.hedge, Hedge.resolve)
+	d.saturation = resolved(d.check, "WithSaturation", d.saturation, Saturation.resolve)
 	if d.saturation != nil && !d.measuresCeiling && d.measuredBackoff == nil && d.hedge == nil {
 		d.check.refuse("WithSaturation", "on", "an attempt ceiling, a measured backoff or a hedge whose measurement it protects")
 	}
@@ -311,18 +311,18 @@ func (d *draft) resolveCeiling() {
 }
 
 // resolved is a copy of the settings of an option with every default filled in, nil where the option is off.
-func resolved[S interface{ resolve(*checker) S }](c *checker, option string, settings *S) *S {
+func resolved[S any](c *checker, option string, settings *S, resolve func(S, *checker) S) *S {
 	if settings == nil {
 		return nil
 	}
 	var filled S
-	c.under(option, func() { filled = (*settings).resolve(c) })
+	c.under(option, func() { filled = resolve(*settings, c) })
 	return &filled
 }
 
 func (d *draft) checkGuards() {
-	d.breaker = resolved(d.check, "WithBreaker", d.breaker)
-	d.limiter = resolved(d.check, "WithLimiter", d.limiter)
+	d.breaker = resolved(d.check, "WithBreaker", d.breaker, BreakerConfig.resolve)
+	d.limiter = resolved(d.check, "WithLimiter", d.limiter, LimiterConfig.resolve)
 	if d.drain != nil {
 		d.drain.follow(d.time)
 	}

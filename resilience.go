@@ -223,31 +223,25 @@ func (c *call) run(f *callback) {
 	}
 }
 
-// arrive reads the clock and finds the effective deadline.
+// arrive reads the clock, finds the effective deadline, and turns back a caller who has left already.
 func (c *call) arrive() {
 	p := c.policy
 	c.begin, c.start = p.time.present()
 	c.now = c.start
-	if c.callerEnded() {
-		return
-	}
 	c.until, c.untilBy = later(c.start, p.set.deadline), byDeadline
 	if c.until == never {
 		c.untilBy = byNothing
 	}
-	if p.set.drain != nil {
-		if end := p.set.drain.end(p.time); end < c.until {
-			c.until, c.untilBy = end, byDeadline
-		}
+	if end := p.set.drain.end(p.time); end < c.until {
+		c.until, c.untilBy = end, byDeadline
 	}
-	if p.time.injected() {
-		return // the caller's deadline is on the wall clock: its context alone enforces it
-	}
-	if d, ok := c.ctx.Deadline(); ok {
-		if end := c.start + d.Sub(c.begin); end < c.until {
+	// Under an injected clock the caller's deadline, which is on the wall clock, is left to the caller's context.
+	if d, ok := c.ctx.Deadline(); ok && !p.time.injected() {
+		if end := later(c.start, d.Sub(c.begin)); end < c.until {
 			c.until, c.untilBy = end, byCaller
 		}
 	}
+	c.callerEnded()
 }
 
 // once makes one attempt on the caller's goroutine, in the order of the package documentation. If it ends the call itself
@@ -338,7 +332,7 @@ func (c *call) acquire(h *held) error {
 func (c *call) limited(err error) Verdict {
 	c.total++
 	v := judgeError(nil, err)
-	c.failed, c.cause, c.valued, c.spent, c.cut, c.hit = err, err, false, false, false, 0
+	c.failed, c.valued, c.spent, c.cut, c.hit = err, false, false, false, 0
 	c.note(Attempt{Number: c.total, Start: c.now - c.start, Verdict: v, Err: err})
 	return v
 }

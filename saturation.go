@@ -35,6 +35,9 @@ func (s Saturation) exceeded(r poolprobe.Reading) bool {
 	return r.Samples >= s.MinSamples && r.Delay > s.Floor && r.Delay > scale(r.Normal, s.Multiple)
 }
 
+// queueDelay is the process-wide probe; a variable so that tests can starve a process that is not starved.
+var queueDelay = poolprobe.Delay
+
 // learning reports whether the measurements may be fed now. It starts a probe of the scheduler if one is due, and tells of
 // the beginning of an episode.
 func (p *policy) learning() bool {
@@ -42,7 +45,7 @@ func (p *policy) learning() bool {
 	if s == nil {
 		return true
 	}
-	r := poolprobe.Delay()
+	r := queueDelay()
 	exceeded := s.exceeded(r)
 	if p.saturated.Load() == exceeded {
 		return !exceeded
