@@ -1,0 +1,5 @@
+//go:build !race
+
+package poolprobe
+
+const raceEnabled = false
