@@ -1,0 +1,67 @@
+// Package guide holds the code of the documents, so that it compiles and runs.
+package guide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/measuredgo/resilience"
+)
+
+var (
+	errConflict = errors.New("conflict")
+	errBusy     = errors.New("busy")
+)
+
+type apiError struct {
+	status     int
+	retryAfter time.Duration
+}
+
+func (e *apiError) Error() string { return fmt.Sprint("status ", e.status) }
+
+func Example_rules() {
+	// region rules
+	policy, err := resilience.New(
+		resilience.WithRules(
+			resilience.OnErrorAs("api", func(e *apiError) resilience.Verdict {
+				if e.status == 429 {
+					return resilience.Throttled.After(e.retryAfter)
+				}
+				return resilience.Transient
+			}),
+			resilience.OnErrorIs(errConflict, resilience.Permanent),
+		),
+	)
+	// endregion
+	r := policy.Try(context.Background(), func(context.Context) error { return errConflict })
+	fmt.Println(err, r.Reason, r.Total)
+	// Output: <nil> not retried 1
+}
+
+func Example_hint() {
+	policy, ctx := resilience.MustNew(), context.Background()
+	// region hint
+	err := policy.Run(ctx, func(ctx context.Context) error {
+		return resilience.Throttled.After(time.Hour).Mark(errBusy)
+	})
+	var failed *resilience.Error
+	if errors.As(err, &failed) {
+		fmt.Println(failed.Reason, failed.RetryAfter)
+	}
+	// endregion
+	// Output: attempts exhausted 1h0m0s
+}
+
+func Example_hedge() {
+	// region hedge
+	policy, err := resilience.New(
+		resilience.WithAttempts(3),
+		resilience.WithHedge(resilience.HedgeAt(0.95)),
+	)
+	// endregion
+	fmt.Println(policy.Measured().HedgeThreshold.State, err)
+	// Output: cold <nil>
+}
