@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 )
 
@@ -78,7 +79,7 @@ type Classifier struct{ rules []Rule }
 
 // NewClassifier returns a classifier of these rules alone. To keep the defaults beneath rules of your own use WithRules.
 func NewClassifier(rules ...Rule) *Classifier {
-	return &Classifier{rules: append([]Rule(nil), rules...)}
+	return &Classifier{rules: slices.Clone(rules)}
 }
 
 var (

@@ -64,11 +64,11 @@ func (c *call) mayRetry(v Verdict) (delay time.Duration, ok bool) {
 	pushback, _ := v.RetryAfter()
 	tooLong := pushback > p.set.backoff.Max
 	if late := left != never && later(delay, c.normalLatency()) >= left; late || tooLong {
-		e := c.error(ReasonDeadlineExceeded)
-		e.RetryAfter = pushback
+		reason := ReasonDeadlineExceeded
 		if tooLong {
-			e.Reason = ReasonAttemptsExhausted
+			reason = ReasonAttemptsExhausted
 		}
+		e := c.error(reason)
 		if late {
 			e.wait, e.left = delay, left
 		}
@@ -152,7 +152,7 @@ func (c *call) callerEnded() bool {
 // reject ends the call with a refusal, after the guarded pause.
 func (c *call) reject(r Reason, retryAfter time.Duration) {
 	e := c.error(r)
-	e.RetryAfter = retryAfter
+	e.RetryAfter = max(e.RetryAfter, retryAfter)
 	if pause := min(guardedPause, c.left()); pause > 0 {
 		fired, stop := c.policy.time.timer(pause)
 		select {
@@ -178,6 +178,7 @@ func (c *call) error(r Reason) *Error {
 	case ownedByContext(c.failed):
 		e.Err = c.cause
 	}
+	e.RetryAfter, _ = c.last.RetryAfter()
 	e.Bound = c.hit
 	if r == ReasonDeadlineExceeded {
 		e.Bound = 0
@@ -194,11 +195,6 @@ func (c *call) error(r Reason) *Error {
 // failWith ends the call with an *Error, or with the value of the last attempt where that is an answer which somebody must
 // read and close.
 func (c *call) failWith(e *Error) {
-	if c.retriesSpent(e.Reason) {
-		if above := attemptFrom(c.ctx); above != nil {
-			above.spend()
-		}
-	}
 	if c.valued {
 		c.finish(e.Reason, nil)
 		return
@@ -206,9 +202,13 @@ func (c *call) failWith(e *Error) {
 	c.finish(e.Reason, e)
 }
 
-// retriesSpent reports whether a policy above would repeat what this one has already repeated, or was not allowed to.
+// retriesSpent reports whether a policy above would repeat what this one, or one beneath it, has already repeated or was
+// not allowed to.
 func (c *call) retriesSpent(r Reason) bool {
-	if c.total == 0 || r == ReasonCancelled || c.attempts() == 1 {
+	switch {
+	case c.spent:
+		return true
+	case c.total == 0 || r == ReasonPermanent || r == ReasonCancelled || c.attempts() == 1:
 		return false
 	}
 	return c.total > 1 || r == ReasonAttemptsExhausted || r == ReasonBudgetExhausted
@@ -218,6 +218,11 @@ func (c *call) retriesSpent(r Reason) bool {
 func (c *call) finish(r Reason, err error) {
 	c.settle(&c.held)
 	c.ended, c.reason, c.err = true, r, err
+	if r != ReasonSucceeded && c.retriesSpent(r) {
+		if above := attemptFrom(c.ctx); above != nil {
+			above.spend()
+		}
+	}
 	if c.policy.listened() {
 		c.policy.emit(Event{Kind: reasonTable[r].event, Attempt: c.total, Duration: c.now - c.start, Err: err, Reason: r})
 	}

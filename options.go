@@ -2,6 +2,7 @@ package resilience
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -121,6 +122,7 @@ func WithAdaptive(on bool) Option { return option(func(d *draft) { d.constantsOn
 
 // WithRules has these rules consulted before those that are already there; among themselves in this order.
 func WithRules(rules ...Rule) Option {
+	rules = slices.Clone(rules)
 	return option(func(d *draft) { d.addedRules = append(d.addedRules, rules) })
 }
 

@@ -88,15 +88,18 @@ func TryDo[T any](ctx context.Context, p Policy, fn func(ctx context.Context) (T
 
 // do runs a callback with a value: the closures around it stay on the stack.
 func do[T any](c *call, value *T, fn func(ctx context.Context) (T, error)) {
-	p := c.policy
+	p, returned := c.policy, false
 	f := callback{
 		invoke: func(ctx context.Context) (err error) {
 			*value, err = fn(ctx)
+			returned = true
 			return err
 		},
 		discard: func() {
-			discard(p.set.discards, *value)
-			*value = *new(T)
+			if returned {
+				discard(p.set.discards, *value)
+				*value, returned = *new(T), false
+			}
 		},
 	}
 	if rule := resultRule[T](p.set.rules); rule != nil {
@@ -164,7 +167,7 @@ func discard[T any](hooks []any, value T) {
 type callback struct {
 	invoke  func(context.Context) error
 	judge   func() Verdict // the verdict on the value, nil where there is no rule for it
-	discard func()         // releases the value of the last attempt, nil where there are no values
+	discard func()         // releases the value of the last attempt if there is one, nil where there are no values
 	adopt   func(leg)      // takes over the value of the leg that decided, nil where there are no values
 }
 
@@ -183,7 +186,8 @@ type call struct {
 
 	held held // what the attempt on this goroutine holds
 
-	total  int // attempts so far
+	total  int     // attempts so far
+	last   Verdict // on the last one
 	log    []Attempt
 	failed error         // the last attempt's error
 	cause  error         // the last one that was more than the ending of a context
@@ -218,6 +222,7 @@ func (c *call) run(f *callback) {
 			v = c.once(f)
 		}
 		if !c.ended {
+			c.last = v
 			c.decide(f, v)
 		}
 	}
