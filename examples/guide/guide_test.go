@@ -65,3 +65,41 @@ func Example_hedge() {
 	fmt.Println(policy.Measured().HedgeThreshold.State, err)
 	// Output: cold <nil>
 }
+
+func Example_breaker() {
+	// region breaker
+	policy, err := resilience.New(
+		resilience.WithName("payments"),
+		resilience.WithBreaker(resilience.BreakerConfig{}),
+	)
+	// endregion
+	fmt.Println(policy.Breaker().State(), err)
+	// Output: closed <nil>
+}
+
+func allow(breaker *resilience.Breaker, send func() error) error {
+	// region allow
+	lease, err := breaker.Allow()
+	if err != nil {
+		return err // resilience.ErrBreakerOpen
+	}
+	verdict, begin := resilience.Transient, time.Now()
+	defer func() { lease.Done(verdict, time.Since(begin)) }()
+	if err := send(); err != nil {
+		return err
+	}
+	verdict = resilience.OK
+	return nil
+	// endregion
+}
+
+func Example_allow() {
+	breaker, _ := resilience.NewBreaker(resilience.BreakerConfig{ConsecutiveFailures: 2})
+	for range 3 {
+		fmt.Println(allow(breaker, func() error { return errBusy }))
+	}
+	// Output:
+	// busy
+	// busy
+	// resilience: circuit breaker is open
+}
