@@ -178,7 +178,8 @@ func build(subject, name string, from settings, opts []Option) (Policy, error) {
 	if err := d.check.err(); err != nil {
 		return Policy{}, err
 	}
-	return Policy{bringToLife(d.name, &d.settings)}, nil
+	finished := d.settings // a copy of its own: the draft need not live as long
+	return Policy{bringToLife(d.name, &finished)}, nil
 }
 
 // fresh is the policy with the same settings, another name and nothing learned.

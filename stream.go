@@ -83,41 +83,37 @@ func openStream[T any](ctx context.Context, p *policy, open func(context.Context
 func pullFirst[T any](
 	caller, attempt context.Context, p *policy, open func(context.Context) iter.Seq2[T, error],
 ) (s *opened[T], err error) {
-	ctx, cancel := streamContext(caller, attempt)
+	ctx, cancel := context.WithCancelCause(streamContext{caller, context.WithoutCancel(attempt)})
 	release := context.AfterFunc(attempt, func() { cancel(context.Cause(attempt)) })
-	s = &opened[T]{policy: p, cancel: cancel}
-	opened := false
+	o := &opened[T]{policy: p, cancel: cancel}
 	defer func() {
 		release()
-		if !opened {
-			_ = s.Close()
+		if s == nil {
+			_ = o.Close()
 		}
 	}()
-	s.next, s.stop = iter.Pull2(open(ctx))
-	s.value, s.err, s.more = s.next()
-	if s.err != nil {
-		return nil, s.err
+	o.next, o.stop = iter.Pull2(open(ctx))
+	o.value, o.err, o.more = o.next()
+	if o.err != nil {
+		return nil, o.err
 	}
 	if ended := attempt.Err(); ended != nil && !release() {
 		return nil, ended // cut between the element and here
 	}
-	opened = true
-	return s, nil
+	return o, nil
 }
 
-// streamContext has the values of the attempt and the end of the caller's context.
-func streamContext(caller, attempt context.Context) (context.Context, context.CancelCauseFunc) {
-	values, undo := context.WithoutCancel(attempt), func() {}
-	if d, ok := caller.Deadline(); ok {
-		values, undo = context.WithDeadlineCause(values, d, ErrDeadlineExceeded)
+// streamContext ends with the caller's context and has the values of the attempt.
+type streamContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c streamContext) Value(key any) any {
+	if v := c.values.Value(key); v != nil {
+		return v
 	}
-	ctx, cancel := context.WithCancelCause(values)
-	detach := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
-	return ctx, func(cause error) {
-		detach()
-		cancel(cause)
-		undo()
-	}
+	return c.Context.Value(key)
 }
 
 // judge is the verdict on the first element.
