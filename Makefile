@@ -50,6 +50,6 @@ bench-peers: ## this library beside its peers, in rounds
 	cd bench/peers && $(GO) run . speed && $(GO) run . behaviour
 
 examples: ## run the short form of every example
-	@for e in examples/*/; do echo "== $$e"; $(GO) run ./$$e -short || exit 1; done
+	@for e in examples/*/main.go; do echo "== $$e"; $(GO) run ./$$(dirname $$e) -short || exit 1; done
 
 ci: vet lint test race allocs ## what CI runs

@@ -60,7 +60,7 @@ func (c BudgetConfig) resolve(k *checker) BudgetConfig {
 		k.within("BudgetConfig.MinPerSecond", c.MinPerSecond, 0, 1e6, "more than 0 and at most 1,000,000, or Off")
 	}
 	if c.Clock != nil && isNil(c.Clock) {
-		k.refuse("BudgetConfig.Clock", "a nil pointer", "a clock, or nothing")
+		k.refuse("BudgetConfig.Clock", bare("a nil pointer"), "a clock, or nothing")
 	}
 	return c
 }

@@ -15,11 +15,14 @@ type checker struct {
 	problems []error
 }
 
+// bare is a value that is printed as it is, a string would be quoted.
+type bare string
+
 func newChecker(subject string) *checker { return &checker{subject: subject} }
 
 // refuse notes that field has a value outside of what is accepted.
 func (c *checker) refuse(field string, value any, accepted string) {
-	if s, ok := value.(string); ok && s != "nil" {
+	if s, ok := value.(string); ok {
 		value = fmt.Sprintf("%q", s)
 	}
 	where := c.subject

@@ -121,12 +121,12 @@ func (e *Error) Error() string {
 	}
 	switch {
 	case e.wait > 0:
-		fmt.Fprintf(&b, ": a wait of %v does not fit into the %v left", e.wait, e.left)
+		fmt.Fprintf(&b, ": a wait of %v does not fit into the %v left", rounded(e.wait), rounded(e.left))
 	case e.Bound > 0 && e.Bound < Unbounded:
-		fmt.Fprintf(&b, " (bound %v)", e.Bound)
+		fmt.Fprintf(&b, " (bound %v)", rounded(e.Bound))
 	}
 	if e.RetryAfter > 0 && e.wait == 0 {
-		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter)
+		fmt.Fprintf(&b, ", retry after %v", rounded(e.RetryAfter))
 	}
 	if e.cause != nil && !errors.Is(e.Err, e.cause) {
 		fmt.Fprintf(&b, ": %s", clip(e.cause.Error()))

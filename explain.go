@@ -305,17 +305,10 @@ func (p *policy) classifierLines() []string {
 
 // short writes a duration with three significant digits and without the zeros that package time adds: 5m, 1.97s.
 func short(d time.Duration) string {
-	switch {
-	case d == Unbounded:
+	if d == Unbounded {
 		return "unbounded"
-	case d >= time.Minute:
-		d = d.Round(time.Second)
-	default:
-		for unit := time.Duration(1); unit <= d/1000; unit *= 10 {
-			d = d.Round(unit * 10)
-		}
 	}
-	text := d.String()
+	text := rounded(d).String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
 	}
@@ -323,6 +316,17 @@ func short(d time.Duration) string {
 		text = strings.TrimSuffix(text, "0m")
 	}
 	return text
+}
+
+// rounded is a duration to three significant digits, or to the second from a minute on.
+func rounded(d time.Duration) time.Duration {
+	if d >= time.Minute {
+		return d.Round(time.Second)
+	}
+	for unit := time.Duration(10); unit <= d/100; unit *= 10 {
+		d = d.Round(unit)
+	}
+	return d
 }
 
 // trimmed writes a number without needless digits.

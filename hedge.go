@@ -274,7 +274,7 @@ func (r *race) another(c *call) <-chan time.Time {
 		c.settle(&l.held)
 		return nil
 	}
-	p.hedging.started(c.now)
+	p.winRate.count(1, 0, c.now)
 	p.emit(Event{Kind: EventHedgeStarted, Attempt: c.total + 1, Delay: delay})
 	return r.start(c, l, true)
 }
@@ -285,7 +285,7 @@ func (c *call) suppressed() bool {
 	if at, b := p.set.hedge.SuppressAt, p.breaker; b != nil && at < 1 && b.strain(c.at(b.time)) >= at {
 		return true
 	}
-	return !p.hedging.allows(c.now)
+	return !p.winRate.allows(c.now)
 }
 
 // admit passes a leg beside others through the guards, which it never waits for, and through the hook, whose refusal only
@@ -336,7 +336,7 @@ func (r *race) take(c *call, f *callback, done *runner) (over bool) {
 	r.verdict = v
 	won, alone := v.Kind() == KindOK, len(r.flying) == 0
 	if won && hedged {
-		c.policy.hedging.won(c.now)
+		c.policy.winRate.count(0, 1, c.now)
 		c.policy.emit(Event{Kind: EventHedgeWon, Attempt: number})
 	}
 	if !won && c.failed != nil {
@@ -375,7 +375,7 @@ func (r *race) finish(c *call) {
 		a := l.attempt
 		took := c.now - a.began
 		a.end()
-		if p.hedgeTerm != nil && p.learning() {
+		if p.hedgeTerm != nil && !a.hedged && p.learning() {
 			p.hedgeTerm.Record(took, c.now) // a lower bound: without it the quantile would forget the slow ones
 		}
 		if b := p.breaker; b != nil {
@@ -414,9 +414,9 @@ func (e legErrors) Error() string {
 
 func (e legErrors) Unwrap() []error { return e }
 
-// hedging is what a policy knows about the hedges of all of its calls.
-type hedging struct {
-	rate WinRate
+// winRate is what a policy knows about the hedges of all of its calls, if it asks whether they help. A nil one allows all.
+type winRate struct {
+	settings WinRate
 
 	mu        sync.Mutex // guards what is beneath
 	quarters  [4]struct{ started, won int }
@@ -425,60 +425,55 @@ type hedging struct {
 	credit    float64 // spreads an allowance evenly
 }
 
-func newHedging(h Hedge) *hedging {
-	return &hedging{rate: h.WinRate, allowance: 1, quarter: math.MinInt64}
+func newWinRate(w WinRate, now time.Duration) *winRate {
+	return &winRate{settings: w, allowance: 1, quarter: int64(now / (w.Window / 4))}
 }
 
 // allows reports whether one more hedge may start.
-func (h *hedging) allows(now time.Duration) bool {
-	if h.rate.Minimum == 0 {
+func (w *winRate) allows(now time.Duration) bool {
+	if w == nil {
 		return true
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.turnLocked(now)
-	h.credit += h.allowance
-	if h.credit < 1 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turnLocked(now)
+	w.credit += w.allowance
+	if w.credit < 1 {
 		return false
 	}
-	h.credit--
+	w.credit--
 	return true
 }
 
-func (h *hedging) started(now time.Duration) { h.count(now, 1, 0) }
-func (h *hedging) won(now time.Duration)     { h.count(now, 0, 1) }
-
-func (h *hedging) count(now time.Duration, started, won int) {
-	if h.rate.Minimum == 0 {
+// count books hedges that started or won.
+func (w *winRate) count(started, won int, now time.Duration) {
+	if w == nil {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.turnLocked(now)
-	q := &h.quarters[0]
-	q.started += started
-	q.won += won
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turnLocked(now)
+	w.quarters[0].started += started
+	w.quarters[0].won += won
 }
 
-// turnLocked judges each quarter of the window that has passed. A clock that steps back changes nothing.
-func (h *hedging) turnLocked(now time.Duration) {
-	current := int64(now / (h.rate.Window / 4))
-	if h.quarter == math.MinInt64 {
-		h.quarter = current
-	}
-	for passed := min(current-h.quarter, 8); passed > 0; passed-- {
+// turnLocked judges each quarter of the window that has passed; after eight the allowance is whole again. A clock that
+// steps back changes nothing.
+func (w *winRate) turnLocked(now time.Duration) {
+	current := int64(now / (w.settings.Window / 4))
+	for passed := min(current-w.quarter, 8); passed > 0; passed-- {
 		started, won := 0, 0
-		for _, q := range h.quarters {
+		for _, q := range w.quarters {
 			started += q.started
 			won += q.won
 		}
-		if started >= h.rate.MinSamples && float64(won) < h.rate.Minimum*float64(started) {
-			h.allowance = max(h.rate.MinAllowance, h.allowance/2)
+		if started >= w.settings.MinSamples && float64(won) < w.settings.Minimum*float64(started) {
+			w.allowance = max(w.settings.MinAllowance, w.allowance/2)
 		} else {
-			h.allowance = min(1, h.allowance+0.25)
+			w.allowance = min(1, w.allowance+0.25)
 		}
-		copy(h.quarters[1:], h.quarters[:])
-		h.quarters[0].started, h.quarters[0].won = 0, 0
+		copy(w.quarters[1:], w.quarters[:])
+		w.quarters[0].started, w.quarters[0].won = 0, 0
 	}
-	h.quarter = max(h.quarter, current)
+	w.quarter = max(w.quarter, current)
 }

@@ -19,7 +19,7 @@ func look(v any) inside.Policy {
 	}
 	return inside.Policy{
 		Attempts: p.set.attempts, Deadline: p.set.deadline, AttemptTimeout: p.set.attemptTimeout,
-		ProgressBound: !p.set.noProgressBound, NestedRetries: p.set.nestedRetries, Hedges: p.hedging != nil,
+		ProgressBound: !p.set.noProgressBound, NestedRetries: p.set.nestedRetries, Hedges: p.set.hedge != nil,
 		OwnClock: p.time.injected(),
 		Now: func() time.Time {
 			at, _ := p.time.present()

@@ -106,8 +106,9 @@ func reading(value time.Duration, samples, minSamples int) Reading {
 	return r
 }
 
-// learn feeds the measured terms with a successful attempt.
-func (p *policy) learn(took, now time.Duration) {
+// learn feeds the measured terms with a successful attempt. A leg that was started beside another one does not tell how long
+// legs take: those that finish are the fast ones of their kind, or they would not have been first.
+func (p *policy) learn(took time.Duration, hedged bool, now time.Duration) {
 	if p.ceilingTerm == nil && p.backoffTerm == nil && p.hedgeTerm == nil || !p.learning() {
 		return
 	}
@@ -117,7 +118,7 @@ func (p *policy) learn(took, now time.Duration) {
 	if p.backoffTerm != nil {
 		p.backoffTerm.Record(took, now)
 	}
-	if p.hedgeTerm != nil {
+	if p.hedgeTerm != nil && !hedged {
 		p.hedgeTerm.Record(took, now)
 	}
 	if p.listened() {

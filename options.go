@@ -64,7 +64,7 @@ func WithBudget(c BudgetConfig) Option {
 // WithSharedBudget takes retries from a budget that other policies take from as well.
 func WithSharedBudget(b *Budget) Option {
 	if b == nil {
-		return refused("WithSharedBudget", "nil", "a budget from NewBudget")
+		return refused("WithSharedBudget", bare("nil"), "a budget from NewBudget")
 	}
 	return option(func(d *draft) { d.budget, d.sharedBudget = nil, b })
 }
@@ -80,7 +80,7 @@ func WithBreaker(c BreakerConfig) Option {
 // WithSharedBreaker guards the calls with a breaker that other policies feed as well.
 func WithSharedBreaker(b *Breaker) Option {
 	if b == nil {
-		return refused("WithSharedBreaker", "nil", "a breaker from NewBreaker")
+		return refused("WithSharedBreaker", bare("nil"), "a breaker from NewBreaker")
 	}
 	return option(func(d *draft) { d.breaker, d.sharedBreaker = nil, b })
 }
@@ -96,7 +96,7 @@ func WithLimiter(c LimiterConfig) Option {
 // WithSharedLimiter takes permits from a limiter that other policies take from as well.
 func WithSharedLimiter(l *Limiter) Option {
 	if l == nil {
-		return refused("WithSharedLimiter", "nil", "a limiter from NewLimiter")
+		return refused("WithSharedLimiter", bare("nil"), "a limiter from NewLimiter")
 	}
 	return option(func(d *draft) { d.limiter, d.sharedLimiter = nil, l })
 }
@@ -129,7 +129,7 @@ func WithRules(rules ...Rule) Option {
 // WithClassifier replaces the rules that are there by those of c. Rules of the same New or With are consulted before it.
 func WithClassifier(c *Classifier) Option {
 	if c == nil {
-		return refused("WithClassifier", "nil", "a classifier")
+		return refused("WithClassifier", bare("nil"), "a classifier")
 	}
 	return option(func(d *draft) { d.classifier = c })
 }
@@ -139,7 +139,7 @@ func WithClassifier(c *Classifier) Option {
 // lock held.
 func WithBeforeAttempt(fn func(ctx context.Context, a AttemptInfo) error) Option {
 	if fn == nil {
-		return refused("WithBeforeAttempt", "nil", "a function")
+		return refused("WithBeforeAttempt", bare("nil"), "a function")
 	}
 	return option(func(d *draft) { d.beforeAttempt = fn })
 }
@@ -149,7 +149,7 @@ func WithBeforeAttempt(fn func(ctx context.Context, a AttemptInfo) error) Option
 // held.
 func WithAdmit(fn func(ctx context.Context, a AttemptInfo) error) Option {
 	if fn == nil {
-		return refused("WithAdmit", "nil", "a function")
+		return refused("WithAdmit", bare("nil"), "a function")
 	}
 	return option(func(d *draft) { d.admit = fn })
 }
@@ -157,7 +157,7 @@ func WithAdmit(fn func(ctx context.Context, a AttemptInfo) error) Option {
 // WithListener adds a listener; several run in order. See Event for what a listener may do.
 func WithListener(fn func(Event)) Option {
 	if fn == nil {
-		return refused("WithListener", "nil", "a function")
+		return refused("WithListener", bare("nil"), "a function")
 	}
 	return option(func(d *draft) { d.addedListeners = append(d.addedListeners, fn) })
 }
@@ -167,7 +167,7 @@ func WithListener(fn func(Event)) Option {
 // attempt, with no lock held; a panic in it is swallowed.
 func OnDiscard[T any](fn func(value T)) Option {
 	if fn == nil {
-		return refused("OnDiscard", "nil", "a function")
+		return refused("OnDiscard", bare("nil"), "a function")
 	}
 	return option(func(d *draft) { d.addedDiscards = append([]any{fn}, d.addedDiscards...) })
 }
@@ -187,7 +187,7 @@ func WithNestedRetries(on bool) Option { return option(func(d *draft) { d.nested
 // WithDrain ties the policy to the shutdown of the process.
 func WithDrain(drain *Drain) Option {
 	if drain == nil {
-		return refused("WithDrain", "nil", "a drain from NewDrain")
+		return refused("WithDrain", bare("nil"), "a drain from NewDrain")
 	}
 	return option(func(d *draft) { d.drain = drain })
 }
@@ -196,7 +196,7 @@ func WithDrain(drain *Drain) Option {
 // the private guards. It is meant for tests.
 func WithClock(c Clock) Option {
 	if isNil(c) {
-		return refused("WithClock", "nil", "a clock")
+		return refused("WithClock", bare("nil"), "a clock")
 	}
 	return option(func(d *draft) { d.time = newTimeline(c) })
 }

@@ -31,7 +31,7 @@ type policy struct {
 	ceilingTerm *quantile.Term // nil: not configured; likewise the next two
 	backoffTerm *quantile.Term
 	hedgeTerm   *quantile.Term
-	hedging     *hedging // nil: not configured
+	winRate     *winRate // of hedges; nil: not asked
 
 	toldCeiling atomic.Int64 // what EventCeilingAdapted last told; 0: cold
 	toldBackoff atomic.Int64 // what EventBackoffAdapted last told; 0: cold
@@ -169,7 +169,7 @@ func build(subject, name string, from settings, opts []Option) (Policy, error) {
 	d := &draft{settings: from, name: name, check: newChecker(subject)}
 	for i, o := range opts {
 		if o == nil {
-			d.check.refuse(fmt.Sprintf("option %d", i+1), nil, "an Option")
+			d.check.refuse(fmt.Sprintf("option %d", i+1), bare("nil"), "an Option")
 			continue
 		}
 		o.apply(d)
@@ -208,7 +208,9 @@ func bringToLife(name string, s *settings) *policy {
 	}
 	if h := s.hedge; h != nil {
 		p.hedgeTerm = quantile.NewTerm(h.Window, h.Quantile, h.MinSamples)
-		p.hedging = newHedging(*h)
+		if h.WinRate.Minimum > 0 {
+			p.winRate = newWinRate(h.WinRate, s.time.now())
+		}
 	}
 	return p
 }
@@ -271,7 +273,7 @@ func (d *draft) checkMeasured() {
 	d.hedge = resolved(d.check, "WithHedge", d.hedge, Hedge.resolve)
 	d.saturation = resolved(d.check, "WithSaturation", d.saturation, Saturation.resolve)
 	if d.saturation != nil && !d.measuresCeiling && d.measuredBackoff == nil && d.hedge == nil {
-		d.check.refuse("WithSaturation", "on", "an attempt ceiling, a measured backoff or a hedge whose measurement it protects")
+		d.check.refuse("WithSaturation", bare("on"), "an attempt ceiling, a measured backoff or a hedge whose measurement it protects")
 	}
 	if !d.constantsOnly {
 		return
@@ -332,7 +334,7 @@ func (d *draft) checkGuards() {
 func (d *draft) checkRules() {
 	for i, r := range d.rules {
 		if r.broken != "" {
-			d.check.refuse(fmt.Sprintf("rule %d (%s)", i+1, r.name), r.broken, "a function or an error")
+			d.check.refuse(fmt.Sprintf("rule %d (%s)", i+1, r.name), bare(r.broken), "a function or an error")
 		}
 	}
 }

@@ -35,7 +35,7 @@ func (p Policy) Run(ctx context.Context, fn func(ctx context.Context) error) err
 		return fn(ctx)
 	}
 	c := call{policy: p.p, ctx: ctx}
-	if p.p.hedging != nil {
+	if p.p.set.hedge != nil {
 		c.legs = errorCallback(fn)
 	}
 	c.run(&callback{invoke: fn})
@@ -51,7 +51,7 @@ func (p Policy) Try(ctx context.Context, fn func(ctx context.Context) error) Res
 		return tryNone(ctx, func(ctx context.Context) (struct{}, error) { return struct{}{}, fn(ctx) })
 	}
 	c := call{policy: p.p, ctx: ctx, logsAll: true}
-	if p.p.hedging != nil {
+	if p.p.set.hedge != nil {
 		c.legs = errorCallback(fn)
 	}
 	c.run(&callback{invoke: fn})
@@ -105,7 +105,7 @@ func do[T any](c *call, value *T, fn func(ctx context.Context) (T, error)) {
 	if rule := resultRule[T](p.set.rules); rule != nil {
 		f.judge = func() Verdict { return rule(*value) }
 	}
-	if p.hedging != nil {
+	if p.set.hedge != nil {
 		c.legs = valueCallback[T](fn)
 		f.adopt = func(l leg) { *value = l.(*valueLeg[T]).value }
 	}
@@ -416,7 +416,7 @@ func (c *call) record(h *held, v, evidence Verdict) {
 	took := c.now - a.began
 	a.end()
 	if v.Kind() == KindOK {
-		p.learn(took, c.now)
+		p.learn(took, a.hedged, c.now)
 	}
 	if b := p.breaker; b != nil {
 		h.lease.done(evidence, took, c.at(b.time), p.subscriber())

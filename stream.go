@@ -68,7 +68,7 @@ func openStream[T any](ctx context.Context, p *policy, open func(context.Context
 		discard: func() { discard(nil, s) },
 		adopt:   func(l leg) { s = l.(*streamLeg[T]).opened },
 	}
-	if p.hedging != nil {
+	if p.set.hedge != nil {
 		c.legs = streamCallback[T]{ctx, p, open}
 	}
 	c.run(&f)
