@@ -103,3 +103,13 @@ func Example_allow() {
 	// busy
 	// resilience: circuit breaker is open
 }
+
+func Example_limiter() {
+	// region limiter
+	policy, err := resilience.New(
+		resilience.WithLimiter(resilience.AdaptiveLimit(100)), // at most 100, wherever the measurement leads
+	)
+	// endregion
+	fmt.Println(policy.Limiter().Stats().Limit, err)
+	// Output: 20 <nil>
+}
