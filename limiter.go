@@ -50,7 +50,7 @@ const (
 func (c LimiterConfig) resolve(k *checker) LimiterConfig {
 	k.atLeast("LimiterConfig.Queue", c.Queue, 0)
 	if c.Clock != nil && isNil(c.Clock) {
-		k.refuse("LimiterConfig.Clock", "a nil pointer", "a clock, or nothing")
+		k.refuse("LimiterConfig.Clock", bare("a nil pointer"), "a clock, or nothing")
 	}
 	switch {
 	case c.Fixed < 0 || c.fixed && c.Fixed == 0:
@@ -128,12 +128,12 @@ type LimiterStats struct {
 // to fall short: dependencies that have room for a few noisy calls only, and clients that join others which already keep
 // a queue standing there.
 type Limiter struct {
-	config LimiterConfig // resolved
+	config *LimiterConfig // resolved
 	time   *timeline
-	law    *limit.Core // nil: a fixed limiter. What it points to is guarded by mu
 
-	mu       sync.Mutex // guards what is beneath
-	limit    int        // calls are admitted while inFlight < limit, and then nobody waits
+	mu       sync.Mutex  // guards what is beneath
+	law      *limit.Core // made with the first sample: most limiters of a large scope never see one
+	limit    int         // calls are admitted while inFlight < limit, and then nobody waits
 	inFlight int
 	waiters  list.List // of *waiter, the next one in front
 }
@@ -170,25 +170,29 @@ func NewLimiter(c LimiterConfig) (*Limiter, error) {
 	if err := check.err(); err != nil {
 		return nil, err
 	}
-	return newLimiter(c, newTimeline(c.Clock)), nil
+	return newLimiter(&c, newTimeline(c.Clock)), nil
 }
 
-// newLimiter takes a resolved configuration.
-func newLimiter(c LimiterConfig, t *timeline) *Limiter {
-	l := &Limiter{config: c, time: t, limit: c.Fixed}
-	if c.Fixed > 0 {
-		return l
+// newLimiter takes a resolved configuration, which must not change any more.
+func newLimiter(c *LimiterConfig, t *timeline) *Limiter {
+	return &Limiter{config: c, time: t, limit: max(c.Fixed, c.Initial)}
+}
+
+func (l *Limiter) adaptive() bool { return l.config.Fixed == 0 }
+
+func (l *Limiter) lawLocked() *limit.Core {
+	if l.law == nil {
+		c := l.config
+		tolerance := 0.0
+		if c.Multiple > 0 {
+			tolerance = c.Multiple - 1
+		}
+		l.law = limit.New(limit.Config{
+			Initial: c.Initial, Min: c.Min, Max: c.Max,
+			Tolerance: tolerance, Decrease: c.Decrease, Seed: rand.Uint64(),
+		})
 	}
-	tolerance := 0.0
-	if c.Multiple > 0 {
-		tolerance = c.Multiple - 1
-	}
-	l.law = limit.New(limit.Config{
-		Initial: c.Initial, Min: c.Min, Max: c.Max,
-		Tolerance: tolerance, Decrease: c.Decrease, Seed: rand.Uint64(),
-	})
-	l.limit = l.law.Effective()
-	return l
+	return l.law
 }
 
 // Acquire takes a permit for one call. If none is free it waits its turn where Queue has room, until ctx is done; whoever
@@ -231,7 +235,7 @@ func (l *Limiter) Stats() LimiterStats {
 // SetLimit changes a fixed limit, at once: a raised one admits as many waiting callers as fit. Permits that are out stay
 // valid. It fails for n below 1, and for an adaptive limiter, whose limit is its own.
 func (l *Limiter) SetLimit(n int) error {
-	if l.law != nil {
+	if l.adaptive() {
 		return fmt.Errorf("resilience: Limiter.SetLimit: limiter %q is adaptive, want a fixed one", l.config.Name)
 	}
 	check := newChecker("Limiter.SetLimit")
@@ -248,7 +252,7 @@ func (l *Limiter) SetLimit(n int) error {
 
 // reading is that of the clock where the law needs one; a fixed limiter does without.
 func (l *Limiter) reading() time.Duration {
-	if l.law == nil {
+	if !l.adaptive() {
 		return 0
 	}
 	return l.time.now()
@@ -365,7 +369,7 @@ func (p *Permit) release(o outcome, now time.Duration) (limit int, changed bool)
 	if !p.released {
 		p.released = true
 		l.inFlight--
-		if l.law != nil {
+		if o != outcomeIgnored && l.adaptive() {
 			changed = l.learnLocked(p, o, now)
 		}
 		l.grantLocked()
@@ -376,15 +380,15 @@ func (p *Permit) release(o outcome, now time.Duration) (limit int, changed bool)
 }
 
 func (l *Limiter) learnLocked(p *Permit, o outcome, now time.Duration) (changed bool) {
-	before, effective := l.law.Limit(), l.limit
-	switch o {
-	case outcomeSuccess:
-		l.law.Success(now-p.admitted, p.inFlight, now)
-	case outcomeTimeout:
-		l.law.Timeout(now-p.admitted, p.inFlight, now)
+	law := l.lawLocked()
+	before, effective := law.Limit(), l.limit
+	if o == outcomeSuccess {
+		law.Success(now-p.admitted, p.inFlight, now)
+	} else {
+		law.Timeout(now-p.admitted, p.inFlight, now)
 	}
-	l.limit = l.law.Effective()
-	return l.limit != effective && l.law.Limit() != before
+	l.limit = law.Effective()
+	return l.limit != effective && law.Limit() != before
 }
 
 func (l *Limiter) refusal() error { return &LimitedError{Limiter: l.config.Name} }
@@ -402,14 +406,14 @@ func endedWait(ctx context.Context) error {
 func (l *Limiter) explain(time.Duration) string {
 	s := l.Stats()
 	var b strings.Builder
-	if l.law == nil {
+	if !l.adaptive() {
 		fmt.Fprintf(&b, "fixed %d", s.Limit)
 	} else {
 		fmt.Fprintf(&b, "limit %d (%d-%d)", s.Limit, l.config.Min, l.config.Max)
 	}
 	fmt.Fprintf(&b, ", %d in flight, %d of %d waiting", s.InFlight, s.Waiting, l.config.Queue)
 	switch {
-	case l.law == nil:
+	case !l.adaptive():
 	case s.Baseline == 0:
 		b.WriteString("; baseline cold")
 	default:

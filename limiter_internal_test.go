@@ -105,7 +105,7 @@ func fill(t *testing.T, l *Limiter, latency, now time.Duration, o outcome, round
 }
 
 func TestReleaseTellsThatTheLimitHasMoved(t *testing.T) {
-	l := newLimiter(LimiterConfig{Initial: 20, Min: 1, Max: 200}, standardTime)
+	l := newLimiter(&LimiterConfig{Initial: 20, Min: 1, Max: 200}, standardTime)
 	now, moves := time.Duration(0), 0
 	for range 2000 {
 		p, ok := l.tryAcquire(now)
@@ -127,7 +127,7 @@ func TestReleaseTellsThatTheLimitHasMoved(t *testing.T) {
 }
 
 func TestDitherAloneIsNoChangeOfTheLimit(t *testing.T) {
-	l := newLimiter(LimiterConfig{Initial: 20, Min: 1, Max: 200}, standardTime)
+	l := newLimiter(&LimiterConfig{Initial: 20, Min: 1, Max: 200}, standardTime)
 	now := time.Duration(0)
 	one := func(o outcome) bool {
 		p, ok := l.tryAcquire(now)
@@ -136,7 +136,7 @@ func TestDitherAloneIsNoChangeOfTheLimit(t *testing.T) {
 		_, changed := p.release(o, now)
 		return changed
 	}
-	for l.law.Limit() == math.Trunc(l.law.Limit()) {
+	for law := l.lawLocked(); law.Limit() == math.Trunc(law.Limit()); {
 		one(outcomeTimeout)
 	}
 	limits := map[int]bool{}
@@ -149,7 +149,7 @@ func TestDitherAloneIsNoChangeOfTheLimit(t *testing.T) {
 
 // BR-042, BR-047: the permit comes back and the law has not seen anything.
 func TestCancelledAndRefusedCallsMoveTheLimit(t *testing.T) {
-	l := newLimiter(LimiterConfig{Initial: 20, Min: 1, Max: 20}, standardTime)
+	l := newLimiter(&LimiterConfig{Initial: 20, Min: 1, Max: 20}, standardTime)
 	now := fill(t, l, 100*time.Millisecond, 0, outcomeSuccess, 10)
 	before := *l.law
 	now = fill(t, l, time.Millisecond, now, outcomeIgnored, 3)
@@ -169,12 +169,12 @@ func TestZeroPermitHoldsNothing(t *testing.T) {
 }
 
 func TestLimiterExplainsItself(t *testing.T) {
-	fixed := newLimiter(LimiterConfig{Fixed: 10, Queue: 5}, standardTime)
+	fixed := newLimiter(&LimiterConfig{Fixed: 10, Queue: 5}, standardTime)
 	_, ok := fixed.tryAcquire(0)
 	require.True(t, ok)
 	require.Equal(t, "fixed 10, 1 in flight, 0 of 5 waiting", fixed.explain(0))
 
-	l := newLimiter(LimiterConfig{Initial: 20, Min: 1, Max: 20}, standardTime)
+	l := newLimiter(&LimiterConfig{Initial: 20, Min: 1, Max: 20}, standardTime)
 	require.Equal(t, "limit 20 (1-20), 0 in flight, 0 of 0 waiting; baseline cold", l.explain(0))
 	fill(t, l, 51*time.Millisecond, 0, outcomeSuccess, 1)
 	require.Equal(t, "limit 20 (1-20), 0 in flight, 0 of 0 waiting; baseline 51ms", l.explain(0))
@@ -212,7 +212,7 @@ func TestWaitEndsWithItsTime(t *testing.T) {
 func TestWaitFollowsTheInjectedClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mock := clock.NewMock()
-		l := newLimiter(LimiterConfig{Fixed: 1, Queue: 1}, newTimeline(mock))
+		l := newLimiter(&LimiterConfig{Fixed: 1, Queue: 1}, newTimeline(mock))
 		_, ok := l.tryAcquire(0)
 		require.True(t, ok)
 		done := make(chan error, 1)
@@ -235,7 +235,7 @@ type clockWithoutTimers struct{ *clock.Mock }
 func (clockWithoutTimers) After(time.Duration) <-chan time.Time { panic("a timer for nothing") }
 
 func TestNoTimeToWaitStartsNoTimer(t *testing.T) {
-	l := newLimiter(LimiterConfig{Fixed: 1, Queue: 1}, newTimeline(clockWithoutTimers{clock.NewMock()}))
+	l := newLimiter(&LimiterConfig{Fixed: 1, Queue: 1}, newTimeline(clockWithoutTimers{clock.NewMock()}))
 	p, err := l.wait(t.Context(), time.Hour, 0)
 	require.NoError(t, err, "a free permit needs no timer either")
 	_, err = l.wait(t.Context(), 0, 0)
@@ -247,7 +247,7 @@ func TestNoTimeToWaitStartsNoTimer(t *testing.T) {
 // The time in the queue is not the dependency's.
 func TestLatencyCountsFromTheGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(LimiterConfig{Initial: 1, Min: 1, Max: 1, Queue: 1}, standardTime)
+		l := newLimiter(&LimiterConfig{Initial: 1, Min: 1, Max: 1, Queue: 1}, standardTime)
 		first, err := l.Acquire(t.Context())
 		require.NoError(t, err)
 		granted := make(chan Permit)
@@ -382,7 +382,7 @@ func FuzzLimiterQueue(f *testing.F) {
 			return
 		}
 		m := queueModel{limit: int(ops[0]%5) + 1, queue: int(ops[1] % 5)}
-		l := newLimiter(LimiterConfig{Fixed: m.limit, Queue: m.queue}, standardTime)
+		l := newLimiter(&LimiterConfig{Fixed: m.limit, Queue: m.queue}, standardTime)
 		var permits []Permit
 		for _, op := range ops[2:] {
 			permits = stepQueue(t, l, &m, permits, int(op%6), int(op/6))

@@ -88,7 +88,7 @@ func (p *policy) measured(now time.Duration) Measured {
 	if p.breaker != nil {
 		p.breaker.measured(&m, p.breaker.time.now())
 	}
-	if l := p.limiter; l != nil && l.law != nil {
+	if l := p.limiter; l != nil && l.adaptive() {
 		stats := l.Stats()
 		m.ConcurrencyLimit = CountReading{Value: stats.Limit, State: Warm}
 		if stats.Baseline == 0 {

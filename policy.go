@@ -198,7 +198,7 @@ func bringToLife(name string, s *settings) *policy {
 		p.breaker = newBreaker(*c, s.guardTime(c.Clock))
 	}
 	if c := s.limiter; c != nil {
-		p.limiter = newLimiter(*c, s.guardTime(c.Clock))
+		p.limiter = newLimiter(c, s.guardTime(c.Clock))
 	}
 	if s.measuresCeiling {
 		p.ceilingTerm = quantile.NewTerm(s.ceiling.Window, s.ceiling.Quantile, s.ceiling.MinSamples)

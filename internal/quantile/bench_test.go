@@ -41,6 +41,18 @@ func BenchmarkWindowQuantile(b *testing.B) {
 	}
 }
 
+// A cold window is read after every sample.
+func BenchmarkWindowQuantileCold(b *testing.B) {
+	w := quantile.New(5 * time.Minute)
+	for i := range 20 {
+		w.Record(latency(i), 0)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		w.Quantile(0.95, 0)
+	}
+}
+
 func BenchmarkTermRecord(b *testing.B) {
 	t := quantile.NewTerm(5*time.Minute, 0.95, 20)
 	b.ReportAllocs()

@@ -19,7 +19,6 @@ type Term struct {
 	window     Window
 	q          float64
 	minSamples int
-	maxAge     time.Duration
 
 	// records counts the calls of Record that have finished.
 	records atomic.Uint64
@@ -38,7 +37,7 @@ type Term struct {
 // the last span, which must be positive. It is cold under minSamples samples, and
 // without any in any case.
 func NewTerm(span time.Duration, q float64, minSamples int) *Term {
-	t := &Term{q: q, minSamples: minSamples, maxAge: span / freshness}
+	t := &Term{q: q, minSamples: minSamples}
 	t.window.width = stepWidth(span)
 	return t
 }
@@ -59,8 +58,9 @@ func (t *Term) Record(value, now time.Duration) {
 func (t *Term) Value(now time.Duration) (value time.Duration, warm bool) {
 	version := t.version.Load()
 	at, until, cached := time.Duration(t.at.Load()), t.until.Load(), time.Duration(t.value.Load())
+	maxAge := time.Duration(t.window.width / (freshness / steps))
 	whole := version&1 == 0 && t.version.Load() == version
-	if whole && t.records.Load() < until && at-t.maxAge < now && now < at+t.maxAge {
+	if whole && t.records.Load() < until && at-maxAge < now && now < at+maxAge {
 		return cached, cached != 0
 	}
 	return t.refresh(now)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -145,11 +146,51 @@ func TestQuantileIsWithinFivePercentOverTheWholeRange(t *testing.T) {
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
-	require.LessOrEqual(t, unsafe.Sizeof(Window{}), uintptr(100))
-	require.LessOrEqual(t, unsafe.Sizeof(step{}), uintptr(896))
-	require.LessOrEqual(t, unsafe.Sizeof(Window{})+(steps+1)*unsafe.Sizeof(step{}), uintptr(4608))
+// held returns how many bytes the window has allocated and still refers to.
+func (w *Window) held() uintptr {
+	bytes := unsafe.Sizeof(*w)
+	for _, s := range []*step{w.ring[0].Load(), w.ring[1].Load(), w.ring[2].Load(), w.ring[3].Load(), w.spare.Load()} {
+		if s == nil {
+			continue
+		}
+		bytes += unsafe.Sizeof(*s)
+		for k := range s.chunks {
+			if c := s.chunks[k].Load(); c != nil {
+				bytes += unsafe.Sizeof(*c)
+			}
+		}
+	}
+	return bytes
+}
 
+func TestMemoryIsBounded(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(Window{}), uintptr(56))
+	require.LessOrEqual(t, unsafe.Sizeof(Term{}), uintptr(112), "a size class of its own")
+	require.LessOrEqual(t, unsafe.Sizeof(step{}), uintptr(64))
+	require.LessOrEqual(t, unsafe.Sizeof(chunk{}), uintptr(128))
+
+	for _, c := range []struct {
+		name     string
+		from, to time.Duration
+		most     uintptr
+	}{
+		{"one value", 30 * time.Millisecond, 30 * time.Millisecond, 1024},
+		{"one chunk", 20 * time.Millisecond, 300 * time.Millisecond, 1024},
+		{"typical, two chunks", 5 * time.Millisecond, 100 * time.Millisecond, 1664},
+		{"three decades", time.Millisecond, time.Second, 2304},
+		{"the whole range", lowest, highest, 4864},
+	} {
+		w := New(steps)
+		for now := range time.Duration(100) {
+			for v := c.from; v <= c.to; v += v/20 + 1 {
+				w.Record(v, now)
+			}
+		}
+		require.LessOrEqual(t, w.held(), c.most, c.name)
+	}
+}
+
+func TestStepsAreUsedAgain(t *testing.T) {
 	w := New(steps)
 	ever := map[*step]bool{}
 	for now := range time.Duration(1000) {
@@ -159,7 +200,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 	delete(ever, nil)
-	require.Len(t, ever, steps+1, "steps are used again")
+	require.Len(t, ever, steps+1)
 }
 
 func TestAWindowThatNeverRecordedHoldsNoStep(t *testing.T) {
@@ -181,10 +222,12 @@ func TestRecordAndReadingsDoNotAllocateOnceTheStepsAreThere(t *testing.T) {
 	now := time.Duration(0)
 	for ; now < 10*time.Second; now += time.Second {
 		w.Record(time.Millisecond, now)
+		w.Record(time.Minute, now)
 	}
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		now += 300 * time.Millisecond
 		w.Record(time.Millisecond, now)
+		w.Record(time.Minute, now)
 		w.Count(now)
 		w.Quantile(0.95, now)
 		w.Split(0.5, 3, now)
@@ -211,12 +254,62 @@ func TestAStepThatAnotherTurnMayHoldIsNotUsedAgain(t *testing.T) {
 	require.NotNil(t, w.spare.Load(), "alone, the step is kept")
 }
 
-func TestAStepThatLeavesTheRingIsEmptied(t *testing.T) {
+func TestAStepThatLeavesTheRingIsEmptiedButKeepsItsChunks(t *testing.T) {
 	w := New(steps)
-	for now := range time.Duration(steps + 1) {
-		w.Record(time.Second, now)
+	for i := range buckets {
+		w.Record(floor[i], 0)
 	}
+	chunksBefore := w.held() - unsafe.Sizeof(*w) - unsafe.Sizeof(step{})
+	require.Equal(t, chunks*unsafe.Sizeof(chunk{}), chunksBefore)
+	old := w.ring[w.number(0)%steps].Load()
+	w.turn(w.number(steps))
+	require.Same(t, old, w.spare.Load())
 	var c counts
-	c.add(w.spare.Load())
-	require.Zero(t, c.samples)
+	c.add(old)
+	require.Zero(t, c)
+	for k := range old.chunks {
+		require.NotNil(t, old.chunks[k].Load())
+	}
+}
+
+func TestAStepHoldsOnlyTheChunksThatItsSamplesFellInto(t *testing.T) {
+	for i := range buckets {
+		var s step
+		s.count(i)
+		s.count(i)
+		for k := range s.chunks {
+			require.Equal(t, k == i/chunkSize, s.chunks[k].Load() != nil)
+		}
+	}
+}
+
+// A goroutine may find a chunk missing that is there when it comes to make it.
+func TestAChunkIsMadeOnce(t *testing.T) {
+	var s step
+	require.Same(t, s.grow(3), s.grow(3))
+}
+
+func TestEverySampleCountsWhenManyMeetAtANewChunk(t *testing.T) {
+	const goroutines = 8
+	for range 200 {
+		var s step
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		for range goroutines {
+			wg.Go(func() {
+				<-start
+				for i := range buckets {
+					s.count(i)
+				}
+			})
+		}
+		close(start)
+		wg.Wait()
+		var c counts
+		c.add(&s)
+		require.Equal(t, goroutines*buckets, c.samples)
+		for i := range buckets {
+			require.Equal(t, goroutines, c.of[i])
+		}
+	}
 }
