@@ -1,0 +1,6 @@
+//go:build !race
+
+package trip_test
+
+// raceEnabled tells tests to simulate less.
+const raceEnabled = false
