@@ -195,7 +195,7 @@ func bringToLife(name string, s *settings) *policy {
 		p.budget = newBudget(*s.budget, s.time)
 	}
 	if c := s.breaker; c != nil {
-		p.breaker = newBreaker(*c, s.guardTime(c.Clock))
+		p.breaker = newBreaker(c, s.guardTime(c.Clock))
 	}
 	if c := s.limiter; c != nil {
 		p.limiter = newLimiter(c, s.guardTime(c.Clock))

@@ -313,3 +313,18 @@ func TestEverySampleCountsWhenManyMeetAtANewChunk(t *testing.T) {
 		}
 	}
 }
+
+func TestEverySampleCountsWhenManyMeetAtOneCounter(t *testing.T) {
+	const goroutines, each = 4, 100_000
+	w := New(time.Minute)
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range each {
+				w.Record(time.Millisecond, 0)
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(t, goroutines*each, w.Count(0))
+}
