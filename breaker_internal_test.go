@@ -57,7 +57,7 @@ func TestBreakerDefaults(t *testing.T) {
 		SlowCalls: RelativeSlow{Multiple: 3, Quantile: 0.5, Window: 5 * time.Minute, MinSamples: 20},
 		SlowRatio: 0.5, MinCalls: 20, Window: 30 * time.Second,
 		OpenFor: 15 * time.Second, MaxOpenFor: 2 * time.Minute, Probes: 1,
-	}, b.config)
+	}, *b.config)
 }
 
 func TestBreakerDefaultsGiveWayToWhatIsWritten(t *testing.T) {
