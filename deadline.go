@@ -68,14 +68,12 @@ func (b boundBy) cause() error {
 
 // ceiling is the measured bound of an attempt, never where there is none.
 func (p *policy) ceiling(now time.Duration) time.Duration {
-	if p.ceilingTerm == nil {
-		return never
+	if t := p.terms.Load(); t != nil && t.ceiling != nil {
+		if quantile, warm := t.ceiling.Value(now); warm {
+			return p.ceilingOf(quantile, now)
+		}
 	}
-	quantile, warm := p.ceilingTerm.Value(now)
-	if !warm {
-		return never
-	}
-	return p.ceilingOf(quantile, now)
+	return never
 }
 
 // ceilingOf is the bound that a measured quantile makes. It leaves a hedge the time that the first leg has had: with a

@@ -236,7 +236,7 @@ func (p *policy) load(now time.Duration) string {
 func (p *policy) measuredLines(now time.Duration) []string {
 	m, s := p.measured(now), p.set
 	var ceiling, backoff, hedge, queue measuredBy
-	if p.ceilingTerm != nil {
+	if s.measuresCeiling {
 		ceiling = measuredBy{s.ceiling.Multiple, windowText(s.ceiling.Quantile, s.ceiling.Window, s.ceiling.MinSamples)}
 	}
 	if b := s.measuredBackoff; b != nil {

@@ -375,8 +375,8 @@ func (r *race) finish(c *call) {
 		a := l.attempt
 		took := c.now - a.began
 		a.end()
-		if p.hedgeTerm != nil && !a.hedged && p.learning() {
-			p.hedgeTerm.Record(took, c.now) // a lower bound: without it the quantile would forget the slow ones
+		if t := p.terms.Load(); t != nil && !a.hedged && p.learning() {
+			t.hedge.Record(took, c.now) // a lower bound: without it the quantile would forget the slow ones
 		}
 		if b := p.breaker; b != nil {
 			l.lease.done(Permanent, 0, c.at(b.time), p.subscriber())

@@ -1,6 +1,11 @@
 package resilience
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/measuredgo/resilience/internal/quantile"
+)
 
 // ReadingState says what a reading is worth. The zero value is NotConfigured.
 type ReadingState uint8
@@ -69,16 +74,20 @@ func (p Policy) Measured() Measured {
 func (p *policy) measured(now time.Duration) Measured {
 	s := p.set
 	var m Measured
-	if p.ceilingTerm != nil {
-		q, samples := p.ceilingTerm.Reading(now)
+	t := p.terms.Load()
+	if t == nil {
+		t = newTerms(s) // nothing learned yet: what it would be made of
+	}
+	if t.ceiling != nil {
+		q, samples := t.ceiling.Reading(now)
 		m.AttemptCeiling = reading(min(p.ceilingOf(q, now), s.attemptTimeout), samples, s.ceiling.MinSamples)
 	}
-	if p.backoffTerm != nil {
-		q, samples := p.backoffTerm.Reading(now)
+	if t.backoff != nil {
+		q, samples := t.backoff.Reading(now)
 		m.BackoffBase = reading(s.measuredBackoff.clamp(q, s.backoff.Base), samples, s.measuredBackoff.MinSamples)
 	}
-	if p.hedgeTerm != nil {
-		q, samples := p.hedgeTerm.Reading(now)
+	if t.hedge != nil {
+		q, samples := t.hedge.Reading(now)
 		m.HedgeThreshold = reading(max(q, s.hedge.MinDelay), samples, s.hedge.MinSamples)
 	}
 	if s.saturation != nil {
@@ -106,20 +115,42 @@ func reading(value time.Duration, samples, minSamples int) Reading {
 	return r
 }
 
+// terms are the policy's own measurements. A nil one is not configured.
+type terms struct{ ceiling, backoff, hedge *quantile.Term }
+
+func newTerms(s *settings) *terms {
+	t := &terms{}
+	if s.measuresCeiling {
+		t.ceiling = quantile.NewTerm(s.ceiling.Window, s.ceiling.Quantile, s.ceiling.MinSamples)
+	}
+	if m := s.measuredBackoff; m != nil {
+		t.backoff = quantile.NewTerm(m.Window, m.Quantile, m.MinSamples)
+	}
+	if h := s.hedge; h != nil {
+		t.hedge = quantile.NewTerm(h.Window, h.Quantile, h.MinSamples)
+	}
+	return t
+}
+
 // learn feeds the measured terms with a successful attempt. A leg that was started beside another one does not tell how long
 // legs take: those that finish are the fast ones of their kind, or they would not have been first.
 func (p *policy) learn(took time.Duration, hedged bool, now time.Duration) {
-	if p.ceilingTerm == nil && p.backoffTerm == nil && p.hedgeTerm == nil || !p.learning() {
+	t := p.terms.Load()
+	if t == nil {
+		p.terms.CompareAndSwap(nil, newTerms(p.set))
+		t = p.terms.Load()
+	}
+	if *t == (terms{}) || !p.learning() {
 		return
 	}
-	if p.ceilingTerm != nil {
-		p.ceilingTerm.Record(took, now)
+	if t.ceiling != nil {
+		t.ceiling.Record(took, now)
 	}
-	if p.backoffTerm != nil {
-		p.backoffTerm.Record(took, now)
+	if t.backoff != nil {
+		t.backoff.Record(took, now)
 	}
-	if p.hedgeTerm != nil && !hedged {
-		p.hedgeTerm.Record(took, now)
+	if t.hedge != nil && !hedged {
+		t.hedge.Record(took, now)
 	}
 	if p.listened() {
 		p.tellAdapted(now)
@@ -128,52 +159,57 @@ func (p *policy) learn(took time.Duration, hedged bool, now time.Duration) {
 
 // tellAdapted tells of a measured bound that turned warm or cold, or moved by a quarter since it was last told.
 func (p *policy) tellAdapted(now time.Duration) {
-	if p.ceilingTerm != nil {
-		bound := min(p.ceiling(now), p.set.attemptTimeout)
-		if p.ceiling(now) == never {
-			bound = 0
-		}
-		if told := p.toldCeiling.Load(); moved(told, bound) && p.toldCeiling.CompareAndSwap(told, int64(bound)) {
-			p.emit(Event{Kind: EventCeilingAdapted, Duration: bound})
-		}
+	var bound, base time.Duration // 0: cold
+	if c := p.ceiling(now); c != never {
+		bound = min(c, p.set.attemptTimeout)
 	}
-	if p.backoffTerm != nil {
-		var base time.Duration
-		if _, warm := p.backoffTerm.Value(now); warm {
-			base = p.measuredBase(p.set.backoff.Base, now)
-		}
-		if told := p.toldBackoff.Load(); moved(told, base) && p.toldBackoff.CompareAndSwap(told, int64(base)) {
-			p.emit(Event{Kind: EventBackoffAdapted, Delay: base})
-		}
+	if moved(&p.toldCeiling, bound) {
+		p.emit(Event{Kind: EventCeilingAdapted, Duration: bound})
+	}
+	if b, warm := p.warmBase(p.set.backoff.Base, now); warm {
+		base = b
+	}
+	if moved(&p.toldBackoff, base) {
+		p.emit(Event{Kind: EventBackoffAdapted, Delay: base})
 	}
 }
 
-// moved reports whether a bound is worth another event: 0 stands for a cold one.
-func moved(told int64, value time.Duration) bool {
-	before := time.Duration(told)
-	if before == 0 || value == 0 {
-		return before != value
+// moved reports whether a bound is worth another event, and notes it as told: 0 stands for a cold one.
+func moved(told *atomic.Int64, value time.Duration) bool {
+	old := told.Load()
+	before := time.Duration(old)
+	switch {
+	case before == value:
+		return false
+	case before != 0 && value != 0 && value < before+before/4 && value > before-before/4:
+		return false
 	}
-	return value >= before+before/4 || value <= before-before/4
+	return told.CompareAndSwap(old, int64(value))
 }
 
 // measuredBase is the base of the short backoff curve: the written one, or the measured one within its spread.
 func (p *policy) measuredBase(base, now time.Duration) time.Duration {
-	if p.backoffTerm == nil {
-		return base
+	if measured, warm := p.warmBase(base, now); warm {
+		return measured
 	}
-	median, warm := p.backoffTerm.Value(now)
-	if !warm {
-		return base
+	return base
+}
+
+func (p *policy) warmBase(base, now time.Duration) (time.Duration, bool) {
+	t := p.terms.Load()
+	if t == nil || t.backoff == nil {
+		return 0, false
 	}
-	return p.set.measuredBackoff.clamp(median, base)
+	median, warm := t.backoff.Value(now)
+	return p.set.measuredBackoff.clamp(median, base), warm
 }
 
 // hedgeThreshold is how long a leg may take before another one starts, and whether that is known.
 func (p *policy) hedgeThreshold(now time.Duration) (time.Duration, bool) {
-	if p.hedgeTerm == nil {
+	t := p.terms.Load()
+	if t == nil || t.hedge == nil {
 		return 0, false
 	}
-	quantile, warm := p.hedgeTerm.Value(now)
-	return max(quantile, p.set.hedge.MinDelay), warm
+	threshold, warm := t.hedge.Value(now)
+	return max(threshold, p.set.hedge.MinDelay), warm
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/measuredgo/resilience/internal/quantile"
 )
 
 // Policy says how a call is protected. It is an immutable value, safe for concurrent use, and as cheap to copy as a
@@ -28,10 +26,8 @@ type policy struct {
 	breaker *Breaker // nil: none
 	limiter *Limiter // nil: none
 
-	ceilingTerm *quantile.Term // nil: not configured; likewise the next two
-	backoffTerm *quantile.Term
-	hedgeTerm   *quantile.Term
-	winRate     *winRate // of hedges; nil: not asked
+	terms   atomic.Pointer[terms] // made with the first success: most policies of a large scope never see one
+	winRate *winRate              // of hedges; nil: not asked
 
 	toldCeiling atomic.Int64 // what EventCeilingAdapted last told; 0: cold
 	toldBackoff atomic.Int64 // what EventBackoffAdapted last told; 0: cold
@@ -200,17 +196,8 @@ func bringToLife(name string, s *settings) *policy {
 	if c := s.limiter; c != nil {
 		p.limiter = newLimiter(c, s.guardTime(c.Clock))
 	}
-	if s.measuresCeiling {
-		p.ceilingTerm = quantile.NewTerm(s.ceiling.Window, s.ceiling.Quantile, s.ceiling.MinSamples)
-	}
-	if m := s.measuredBackoff; m != nil {
-		p.backoffTerm = quantile.NewTerm(m.Window, m.Quantile, m.MinSamples)
-	}
-	if h := s.hedge; h != nil {
-		p.hedgeTerm = quantile.NewTerm(h.Window, h.Quantile, h.MinSamples)
-		if h.WinRate.Minimum > 0 {
-			p.winRate = newWinRate(h.WinRate, s.time.now())
-		}
+	if h := s.hedge; h != nil && h.WinRate.Minimum > 0 {
+		p.winRate = newWinRate(h.WinRate, s.time.now())
 	}
 	return p
 }

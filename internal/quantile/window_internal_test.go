@@ -315,7 +315,7 @@ func TestEverySampleCountsWhenManyMeetAtANewChunk(t *testing.T) {
 }
 
 func TestEverySampleCountsWhenManyMeetAtOneCounter(t *testing.T) {
-	const goroutines, each = 4, 100_000
+	const goroutines, each = 4, 1_000_000
 	w := New(time.Minute)
 	var wg sync.WaitGroup
 	for range goroutines {
