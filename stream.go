@@ -97,8 +97,8 @@ func pullFirst[T any](
 	if o.err != nil {
 		return nil, o.err
 	}
-	if ended := attempt.Err(); ended != nil && !release() {
-		return nil, ended // cut between the element and here
+	if !release() {
+		return nil, attempt.Err() // it has ended, and the context of the stream with it
 	}
 	return o, nil
 }
