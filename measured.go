@@ -116,7 +116,10 @@ func reading(value time.Duration, samples, minSamples int) Reading {
 }
 
 // terms are the policy's own measurements. A nil one is not configured.
-type terms struct{ ceiling, backoff, hedge *quantile.Term }
+type terms struct {
+	ceiling, backoff, hedge *quantile.Term
+	shared                  bool // ceiling and backoff have the same window, and so the same samples
+}
 
 func newTerms(s *settings) *terms {
 	t := &terms{}
@@ -124,10 +127,15 @@ func newTerms(s *settings) *terms {
 		t.ceiling = quantile.NewTerm(s.ceiling.Window, s.ceiling.Quantile, s.ceiling.MinSamples)
 	}
 	if m := s.measuredBackoff; m != nil {
-		t.backoff = quantile.NewTerm(m.Window, m.Quantile, m.MinSamples)
+		t.shared = t.ceiling != nil && m.Window == s.ceiling.Window
+		if t.shared {
+			t.backoff = t.ceiling.Another(m.Quantile, m.MinSamples)
+		} else {
+			t.backoff = quantile.NewTerm(m.Window, m.Quantile, m.MinSamples)
+		}
 	}
 	if h := s.hedge; h != nil {
-		t.hedge = quantile.NewTerm(h.Window, h.Quantile, h.MinSamples)
+		t.hedge = quantile.NewTail(h.Window, h.Quantile, h.MinSamples)
 	}
 	return t
 }
@@ -146,7 +154,7 @@ func (p *policy) learn(took time.Duration, hedged bool, now time.Duration) {
 	if t.ceiling != nil {
 		t.ceiling.Record(took, now)
 	}
-	if t.backoff != nil {
+	if t.backoff != nil && !t.shared {
 		t.backoff.Record(took, now)
 	}
 	if t.hedge != nil && !hedged {

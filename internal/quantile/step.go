@@ -88,7 +88,31 @@ func (c *counts) quantile(q float64) time.Duration {
 	if c.samples == 0 {
 		return 0
 	}
-	rank := int(math.Ceil(q * float64(c.samples)))
+	i, _ := c.find(q)
+	return valueOf(i)
+}
+
+// tail is a quantile that samples are going to be compared with: its bucket is
+// not taken for one value, or all samples of a narrow distribution might lie
+// above it. Within the bucket it is found by rank, as if the samples were
+// spread evenly; where the bucket holds several times more than the 1-q that
+// may lie above, that cannot be known, and its upper end is the answer.
+func (c *counts) tail(q float64) time.Duration {
+	if c.samples == 0 {
+		return 0
+	}
+	i, rank := c.find(q)
+	lo, hi := floor[i], floor[i+1]-1
+	if float64(c.of[i]) > 4*(1-q)*float64(c.samples) {
+		return hi
+	}
+	return lo + time.Duration(float64(hi-lo)*float64(rank)/float64(c.of[i]))
+}
+
+// find returns the bucket of the quantile, and its rank in there, from 1. There
+// must be samples.
+func (c *counts) find(q float64) (bucket, rank int) {
+	rank = int(math.Ceil(q * float64(c.samples)))
 	rank = min(max(rank, 1), c.samples)
 	k := 0
 	for ; rank > c.in[k]; k++ {
@@ -98,7 +122,7 @@ func (c *counts) quantile(q float64) time.Duration {
 	for ; rank > c.of[i]; i++ {
 		rank -= c.of[i]
 	}
-	return valueOf(i)
+	return i, rank
 }
 
 func (c *counts) above(x time.Duration) int {

@@ -16,12 +16,10 @@ const freshness = 64
 // be called concurrently and none blocks or allocates, apart from the steps
 // of the window itself.
 type Term struct {
-	window     Window
+	*samples
 	q          float64
 	minSamples int
-
-	// records counts the calls of Record that have finished.
-	records atomic.Uint64
+	tail       bool
 
 	// The cached value is published like this: version is odd while one
 	// goroutine writes the three words, and a reader that finds it odd, or
@@ -33,13 +31,33 @@ type Term struct {
 	value   atomic.Int64  // 0: cold
 }
 
+// samples are what one or several terms are taken from.
+type samples struct {
+	window  Window
+	records atomic.Uint64 // calls of Record that have finished
+}
+
 // NewTerm returns the q-quantile, 0 < q <= 1, of the values recorded during
 // the last span, which must be positive. It is cold under minSamples samples, and
 // without any in any case.
 func NewTerm(span time.Duration, q float64, minSamples int) *Term {
-	t := &Term{q: q, minSamples: minSamples}
+	t := &Term{samples: new(samples), q: q, minSamples: minSamples}
 	t.window.width = stepWidth(span)
 	return t
+}
+
+// NewTail is NewTerm for a value that others are to be compared with: see
+// [Window.Tail].
+func NewTail(span time.Duration, q float64, minSamples int) *Term {
+	t := NewTerm(span, q, minSamples)
+	t.tail = true
+	return t
+}
+
+// Another returns another term of the same samples. What one of the two records,
+// both have.
+func (t *Term) Another(q float64, minSamples int) *Term {
+	return &Term{samples: t.samples, q: q, minSamples: minSamples}
 }
 
 // Record counts one value.
@@ -69,6 +87,9 @@ func (t *Term) Value(now time.Duration) (value time.Duration, warm bool) {
 // Reading returns the quantile computed anew and the number of samples that it
 // was taken from, warm or not; 0, 0 if there is none. It is meant for display.
 func (t *Term) Reading(now time.Duration) (value time.Duration, samples int) {
+	if t.tail {
+		return t.window.Tail(t.q, now)
+	}
 	return t.window.Quantile(t.q, now)
 }
 
@@ -79,7 +100,7 @@ func (t *Term) Reading(now time.Duration) (value time.Duration, samples int) {
 // the value does not know, never for one less.
 func (t *Term) refresh(now time.Duration) (value time.Duration, warm bool) {
 	records := t.records.Load()
-	value, samples := t.window.Quantile(t.q, now)
+	value, samples := t.Reading(now)
 	slack := samples / freshness
 	if samples < t.minSamples {
 		value = 0

@@ -123,6 +123,16 @@ func (w *Window) Quantile(q float64, now time.Duration) (value time.Duration, sa
 	return c.quantile(q), c.samples
 }
 
+// Tail returns a value that about 1-q of the samples lie above, and never many
+// more. It is what single values are to be compared
+// with; Quantile is the better estimate of the quantile itself. 0, 0 if there
+// are no samples.
+func (w *Window) Tail(q float64, now time.Duration) (value time.Duration, samples int) {
+	var c counts
+	w.read(&c, now)
+	return c.tail(q), c.samples
+}
+
 // Split returns the q-quantile of the window and how many of its samples lie
 // above multiple times that quantile, more precisely above [Edge] of it. Both
 // come from the same counters, read once.

@@ -20,19 +20,26 @@ const (
 // normal is the sample that others are compared with. The zero normal is cold:
 // nothing is over it.
 type normal struct {
-	n, share float64
-	f        float64
-	line     float64 // the share that matters
-	burst    float64 // how many failures come together; 1: independent
-	terms    float64 // the part of the evidence that does not depend on the other sample
+	n, f  float64
+	line  float64 // the share that matters
+	burst float64 // how many failures come together; 1: independent
+	terms float64 // the part of the evidence that does not depend on the other sample
+}
+
+// share is that of failures; 0 while cold.
+func (m *normal) share() float64 {
+	if m.n == 0 {
+		return 0
+	}
+	return m.f / m.n
 }
 
 // newNormal returns the sample of f in n. A multiple of 0 makes a line that is
 // never reached.
 func newNormal(n, f, burst, floor, multiple float64) normal {
-	m := normal{n: n, f: f, burst: burst, share: f / n, terms: xlogx(f) + xlogx(n-f) - xlogx(n)}
+	m := normal{n: n, f: f, burst: burst, terms: xlogx(f) + xlogx(n-f) - xlogx(n)}
 	if multiple > 0 {
-		m.line = line(m.share, floor, multiple)
+		m.line = line(m.share(), floor, multiple)
 	} else {
 		m.line = math.Inf(1)
 	}
@@ -46,7 +53,7 @@ func (m *normal) over(n, f uint32, near, part float64) bool {
 		return false
 	}
 	share := float64(f) / float64(n)
-	return share >= m.line/near && share > m.share && m.evidence(float64(n), float64(f)) >= enoughEvidence*m.burst/part
+	return share >= m.line/near && share > m.share() && m.evidence(float64(n), float64(f)) >= enoughEvidence*m.burst/part
 }
 
 // evidence is the log likelihood ratio, in nats, between "f in n has a rate of

@@ -208,7 +208,7 @@ func (l *Law) Normal() (rate float64, results int, warm bool) {
 	if !l.warm {
 		n += int(l.step.n)
 	}
-	return l.failures.share, n, l.warm
+	return l.failures.share(), n, l.warm
 }
 
 // TripRatio returns the failure rate at which the breaker may open: the written
@@ -244,14 +244,14 @@ func (l *Law) judgeFailure() Rule {
 		return None
 	}
 	if enough && l.failures.over(w.n, w.fail, 1, 1) {
-		return l.because(Rate, w.n, w.fail, l.failures.share)
+		return l.because(Rate, w.n, w.fail, l.failures.share())
 	}
 	if !l.holding {
 		return None
 	}
 	t := l.since.plus(l.step)
 	if t.n >= uint32(l.config.MinCalls) && l.failures.over(t.n, t.fail, 1, 1) {
-		return l.because(Since, t.n, t.fail, l.failures.share)
+		return l.because(Since, t.n, t.fail, l.failures.share())
 	}
 	return None
 }
@@ -265,7 +265,7 @@ func (l *Law) judgeSlow(slow, late bool) Rule {
 		return l.because(SlowThreshold, w.n, w.late, 0)
 	}
 	if n := w.slow - min(w.slow, l.outdated); slow && l.slows.over(w.n, n, 1, 1) {
-		return l.because(SlowRate, w.n, n, l.slows.share)
+		return l.because(SlowRate, w.n, n, l.slows.share())
 	}
 	return None
 }
@@ -304,5 +304,5 @@ func (l *Law) consecutive() uint32 {
 		return DefaultRun
 	}
 	b := l.failures.burst
-	return max(runLimit(l.failures.share, b), runLimit(l.long.fail/l.long.n, b))
+	return max(runLimit(l.failures.share(), b), runLimit(l.long.fail/l.long.n, b))
 }

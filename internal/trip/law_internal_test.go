@@ -207,7 +207,7 @@ func TestEvidenceAgainstExactTails(t *testing.T) {
 		for n := 20; n <= 30; n += 5 {
 			for f := 2; f <= n; f++ {
 				tail := exactTail(n, f, usual[0], usual[1])
-				if float64(f)/float64(n) <= m.share || tail < 1e-12 || tail > 1e-3 {
+				if float64(f)/float64(n) <= m.share() || tail < 1e-12 || tail > 1e-3 {
 					continue
 				}
 				checked++

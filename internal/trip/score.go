@@ -35,13 +35,13 @@ func (l *Law) Score() Score {
 		s.target = float64(n)
 	}
 	if l.warm && !exact {
-		s.failure = cost(l.failures.share)
+		s.failure = cost(l.failures.share())
 	}
 	switch l.cause.Rule {
 	case SlowThreshold:
 		s.slow = math.Inf(1)
 	case SlowRate:
-		s.slow = cost(l.slows.share)
+		s.slow = cost(l.slows.share())
 		if exact {
 			s.slow = math.Inf(1)
 		}
