@@ -163,12 +163,15 @@ func (w worstCase) lines() []string {
 // firstBound names what a call runs into first.
 func (p *policy) firstBound(w worstCase, now time.Duration) string {
 	if b := p.breaker; b != nil {
-		if retryAfter, refusing := b.refusing(b.time.now()); refusing {
-			text := "the open breaker: nothing is admitted"
-			if retryAfter > 0 {
-				text += " for " + short(retryAfter)
-			}
-			return text
+		switch s := b.Stats(); s.State {
+		case StateOpen:
+			return "the open breaker: nothing is admitted for " + short(s.RetryAfter)
+		case StateHalfOpen:
+			return "the half-open breaker: only probes are admitted"
+		case StateRecovering:
+			return "the recovering breaker: only a growing share is admitted"
+		case StateIsolated:
+			return "the isolated breaker: nothing is admitted until Reset"
 		}
 	}
 	if b := p.budget; b != nil && p.set.attempts > 1 {
@@ -323,10 +326,11 @@ func rounded(d time.Duration) time.Duration {
 	if d >= time.Minute {
 		return d.Round(time.Second)
 	}
-	for unit := time.Duration(10); unit <= d/100; unit *= 10 {
-		d = d.Round(unit)
+	unit := time.Duration(1)
+	for unit <= d/1000 {
+		unit *= 10
 	}
-	return d
+	return d.Round(unit)
 }
 
 // trimmed writes a number without needless digits.

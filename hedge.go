@@ -174,9 +174,16 @@ func (r *runner) late() {
 	if l := p.limiter; l != nil {
 		r.permit.release(outcomeIgnored, l.time.now())
 	}
-	r.leg.discard(p.set.discards)
+	r.discard(p.set.discards)
 	if r.panicked != nil {
 		p.emit(Event{Kind: EventOrphanedWork, Attempt: r.attempt.number, Err: r.panicked})
+	}
+}
+
+// discard releases the value of a leg that returned one.
+func (r *runner) discard(hooks []any) {
+	if r.err == nil && r.panicked == nil && !r.exited {
+		r.leg.discard(hooks)
 	}
 }
 
@@ -343,7 +350,7 @@ func (r *race) take(c *call, f *callback, done *runner) (over bool) {
 		r.failed = append(r.failed, c.failed)
 	}
 	if !won && !alone {
-		done.leg.discard(c.policy.set.discards)
+		done.discard(c.policy.set.discards)
 		return false
 	}
 	if f.adopt != nil {
@@ -359,7 +366,6 @@ func (r *race) take(c *call, f *callback, done *runner) (over bool) {
 // abort ends the call as the leg ended: the panic goes on here, on the goroutine of the call.
 func (c *call) abort(done *runner) {
 	c.settle(&done.held)
-	done.leg.discard(c.policy.set.discards)
 	if done.exited {
 		runtime.Goexit()
 	}

@@ -59,6 +59,10 @@ func (p Policy) Try(ctx context.Context, fn func(ctx context.Context) error) Res
 }
 
 // Do is Run for a callback with a value.
+//
+// The context that fn gets ends with the attempt. A value that goes on using it, such as an *http.Response whose body is read
+// later, has to be finished inside fn or needs a context of its own: for HTTP there is package resiliencehttp. The value of an
+// attempt that is retried, or of a leg that lost, is released: see OnDiscard.
 func Do[T any](ctx context.Context, p Policy, fn func(ctx context.Context) (T, error)) (T, error) {
 	var value T
 	if err := usable(ctx, fn == nil); err != nil {
@@ -88,17 +92,17 @@ func TryDo[T any](ctx context.Context, p Policy, fn func(ctx context.Context) (T
 
 // do runs a callback with a value: the closures around it stay on the stack.
 func do[T any](c *call, value *T, fn func(ctx context.Context) (T, error)) {
-	p, returned := c.policy, false
+	p, valued := c.policy, false
 	f := callback{
 		invoke: func(ctx context.Context) (err error) {
 			*value, err = fn(ctx)
-			returned = true
+			valued = err == nil
 			return err
 		},
 		discard: func() {
-			if returned {
+			if valued {
 				discard(p.set.discards, *value)
-				*value, returned = *new(T), false
+				*value, valued = *new(T), false
 			}
 		},
 	}

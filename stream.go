@@ -18,7 +18,8 @@ import (
 // long is a stall: its context is cancelled, EventStalled is told, and the consumer gets an error that matches ErrStalled. A
 // consumer may take as long as it likes, and break off at any time. open has to heed its context.
 //
-// Each range over the result is a call of its own.
+// The call itself, and with it a permit of the limiter and a probe of the breaker, ends with the first element. Each range over
+// the result is a call of its own.
 func Stream[T any](ctx context.Context, p Policy, open func(ctx context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err := usable(ctx, open == nil); err != nil {

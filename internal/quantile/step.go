@@ -21,6 +21,7 @@ const (
 // A step counts the samples of one quarter of the window.
 type step struct {
 	number atomic.Uint64 // set before the step enters the ring
+	most   atomic.Int64  // the largest sample
 	chunks [chunks]atomic.Pointer[chunk]
 }
 
@@ -28,8 +29,12 @@ type step struct {
 // step for good.
 type chunk [chunkSize]atomic.Uint32
 
-// count counts one sample of a bucket.
-func (s *step) count(bucket int) {
+// count counts one sample.
+func (s *step) count(value time.Duration) {
+	for most := s.most.Load(); int64(value) > most && !s.most.CompareAndSwap(most, int64(value)); {
+		most = s.most.Load()
+	}
+	bucket := bucketOf(value)
 	k, i := uint(bucket)/chunkSize, uint(bucket)%chunkSize
 	c := s.chunks[k].Load()
 	if c == nil {
@@ -48,6 +53,7 @@ func (s *step) grow(k uint) *chunk {
 // clear uses atomic stores because a goroutine that loaded s before it left
 // the ring may still add its sample.
 func (s *step) clear() {
+	s.most.Store(0)
 	for k := range s.chunks {
 		c := s.chunks[k].Load()
 		if c == nil {
@@ -64,9 +70,11 @@ type counts struct {
 	of      [chunks * chunkSize]int // by bucket
 	in      [chunks]int             // the sums of the chunks
 	samples int
+	most    time.Duration // the largest sample
 }
 
 func (c *counts) add(s *step) {
+	c.most = max(c.most, time.Duration(s.most.Load()))
 	for k := range s.chunks {
 		from := s.chunks[k].Load()
 		if from == nil {
@@ -96,7 +104,8 @@ func (c *counts) quantile(q float64) time.Duration {
 // not taken for one value, or all samples of a narrow distribution might lie
 // above it. Within the bucket it is found by rank, as if the samples were
 // spread evenly; where the bucket holds several times more than the 1-q that
-// may lie above, that cannot be known, and its upper end is the answer.
+// may lie above, that cannot be known, and the answer is its upper end, or a
+// little more than the largest sample if that is less.
 func (c *counts) tail(q float64) time.Duration {
 	if c.samples == 0 {
 		return 0
@@ -104,7 +113,7 @@ func (c *counts) tail(q float64) time.Duration {
 	i, rank := c.find(q)
 	lo, hi := floor[i], floor[i+1]-1
 	if float64(c.of[i]) > 4*(1-q)*float64(c.samples) {
-		return hi
+		return max(lo, min(hi, c.most+c.most/64))
 	}
 	return lo + time.Duration(float64(hi-lo)*float64(rank)/float64(c.of[i]))
 }

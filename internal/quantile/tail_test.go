@@ -54,6 +54,18 @@ func TestTailOfANarrowDistributionIsNotExceededByAll(t *testing.T) {
 	}
 }
 
+func TestTailOfConstantLatencyIsALittleAboveIt(t *testing.T) {
+	for v := 50 * time.Millisecond; v < 60*time.Millisecond; v += time.Millisecond {
+		w := quantile.New(time.Minute)
+		for range 20 {
+			w.Record(v, 0)
+		}
+		tail, _ := w.Tail(0.95, 0)
+		require.Greater(t, tail, v)
+		require.LessOrEqual(t, float64(tail), 1.02*float64(v))
+	}
+}
+
 func TestTailOfNothing(t *testing.T) {
 	value, samples := quantile.New(time.Minute).Tail(0.9, 0)
 	require.Zero(t, value)

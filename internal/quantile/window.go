@@ -26,7 +26,7 @@ const steps = 4
 // calls may miss their samples, or a part of a step that is expiring.
 //
 // A Window that never recorded takes less than 100 bytes. There are up to five
-// steps of 64 bytes; each takes 128 bytes more for every seventh of the range,
+// steps of 72 bytes; each takes 128 bytes more for every seventh of the range,
 // on a logarithmic scale, that a sample ever fell into: in all 1 KB if the
 // values stay within one of them, 2.3 KB from 1 ms to 1 s, 4.9 KB from 1 µs
 // to 1 h. What is allocated once is used again from then on; only where
@@ -56,7 +56,7 @@ func (w *Window) Record(value, now time.Duration) {
 	if s == nil || s.number.Load() != n {
 		s = w.turn(n)
 	}
-	s.count(bucketOf(value))
+	s.count(value)
 }
 
 // number tells which step now lies in: now/width, rounded down for negative
@@ -124,9 +124,8 @@ func (w *Window) Quantile(q float64, now time.Duration) (value time.Duration, sa
 }
 
 // Tail returns a value that about 1-q of the samples lie above, and never many
-// more. It is what single values are to be compared
-// with; Quantile is the better estimate of the quantile itself. 0, 0 if there
-// are no samples.
+// more. It is what single values are to be compared with; Quantile is the
+// better estimate of the quantile itself. 0, 0 if there are no samples.
 func (w *Window) Tail(q float64, now time.Duration) (value time.Duration, samples int) {
 	var c counts
 	w.read(&c, now)
