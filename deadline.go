@@ -198,6 +198,9 @@ func (a *attemptContext) Value(key any) any {
 	if key == (attemptKey{}) {
 		return a
 	}
+	if _, standard := key.(*int); standard {
+		_ = a.Err() // Go 1.25's context.Cause looks for the standard context, by a key of this type, before it asks for Err
+	}
 	a.mu.Lock()
 	working := a.working
 	a.mu.Unlock()

@@ -207,8 +207,9 @@ type race struct {
 	out     chan *runner
 	flying  []*runner
 	failed  []error
-	stop    func() // of the timer for the next leg
-	newest  time.Duration
+	stop    func()        // of the timer for the next leg
+	newest  time.Duration // when the newest leg started
+	asked   bool          // whether one may follow it: that is asked once
 	verdict Verdict
 }
 
@@ -235,6 +236,9 @@ func (c *call) race(f *callback) Verdict {
 			if r.take(c, f, done) {
 				return r.verdict
 			}
+			if due == nil && !r.asked {
+				due = r.due(c) // there is room for another one now
+			}
 		case <-due:
 			c.now = c.policy.time.now()
 			due = r.another(c)
@@ -247,7 +251,7 @@ func (r *race) start(c *call, l *runner, hedged bool) <-chan time.Time {
 	c.total++
 	l.leg, l.attempt = c.legs.leg(), c.arm(c.total, hedged)
 	r.flying = append(r.flying, l)
-	r.newest = c.now
+	r.newest, r.asked = c.now, false
 	go l.run(r.out)
 	return r.due(c)
 }
@@ -257,6 +261,7 @@ func (r *race) due(c *call) <-chan time.Time {
 	r.stop()
 	r.stop = func() {}
 	threshold, warm := c.policy.hedgeThreshold(c.now)
+	threshold = max(0, threshold-(c.now-r.newest))
 	if !warm || len(r.flying) >= c.policy.set.hedge.MaxConcurrent || c.total >= c.policy.set.attempts || threshold >= c.left() {
 		return nil
 	}
@@ -269,6 +274,7 @@ func (r *race) due(c *call) <-chan time.Time {
 func (r *race) another(c *call) <-chan time.Time {
 	p := c.policy
 	delay := c.now - r.newest
+	r.asked = true
 	if c.ctx.Err() != nil || c.left() <= 0 || p.set.drain.isDraining() {
 		return nil
 	}
