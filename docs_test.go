@@ -76,6 +76,7 @@ func dedent(lines []string) string {
 // Every link of the documents to a file of this project leads somewhere.
 func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	fenced := regexp.MustCompile("(?s)```.*?```")
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".md") {
 			return err
@@ -84,7 +85,7 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+		for _, m := range link.FindAllStringSubmatch(fenced.ReplaceAllString(string(text), ""), -1) {
 			_, err := os.Stat(filepath.Join(filepath.Dir(path), m[1]))
 			require.NoError(t, err, "a link of %s", path)
 		}

@@ -9,22 +9,23 @@ import (
 	"unicode/utf8"
 )
 
-// sentinel is an error that stands for a reason. Those of a timeout also match context.DeadlineExceeded.
+// sentinel is an error that stands for a reason.
 type sentinel struct {
-	text    string
-	timeout bool
+	text     string
+	timeout  bool
+	deadline bool // also matches context.DeadlineExceeded
 }
 
 func (s *sentinel) Error() string        { return "resilience: " + s.text }
 func (s *sentinel) Timeout() bool        { return s.timeout }
-func (s *sentinel) Is(target error) bool { return s.timeout && target == context.DeadlineExceeded }
+func (s *sentinel) Is(target error) bool { return s.deadline && target == context.DeadlineExceeded }
 
 // What errors.Is finds in the errors of this package. The two timeouts also match context.DeadlineExceeded.
 var (
 	// ErrDeadlineExceeded says that the deadline of the whole call, the policy's or an inherited one, is reached or would be.
-	ErrDeadlineExceeded error = &sentinel{text: "deadline exceeded", timeout: true}
+	ErrDeadlineExceeded error = &sentinel{text: "deadline exceeded", timeout: true, deadline: true}
 	// ErrAttemptTimeout says that an attempt ran into its own bound, the attempt timeout or the measured ceiling.
-	ErrAttemptTimeout error = &sentinel{text: "attempt timed out", timeout: true}
+	ErrAttemptTimeout error = &sentinel{text: "attempt timed out", timeout: true, deadline: true}
 	// ErrAttemptsExhausted says that the last attempt failed, and no other one was allowed.
 	ErrAttemptsExhausted error = &sentinel{text: "attempts exhausted"}
 	// ErrBreakerOpen says that the breaker admits nothing at the moment.
@@ -32,11 +33,11 @@ var (
 	// ErrBudgetExhausted says that a retry was due, and the retry budget is spent.
 	ErrBudgetExhausted error = &sentinel{text: "retry budget exhausted"}
 	// ErrLimited says that a local limit refused the attempt. Every *LimitedError matches it.
-	ErrLimited error = &sentinel{text: "concurrency limit reached"}
+	ErrLimited error = &sentinel{text: "limit reached"}
 	// ErrDraining says that a retry was due, and the process is shutting down.
 	ErrDraining error = &sentinel{text: "draining"}
 	// ErrStalled says that a response body or a stream delivered nothing for longer than the attempt timeout.
-	ErrStalled error = &sentinel{text: "stalled"}
+	ErrStalled error = &sentinel{text: "stalled", timeout: true}
 )
 
 // Reason says why a call ended. The zero value is ReasonSucceeded.
@@ -182,7 +183,7 @@ type LimitedError struct {
 func (e *LimitedError) Error() string {
 	text := ErrLimited.Error()
 	if e.Limiter != "" {
-		text = "resilience: " + clip(e.Limiter) + ": concurrency limit reached"
+		text = "resilience: " + clip(e.Limiter) + ": limit reached"
 	}
 	if e.RetryAfter > 0 {
 		text += ", retry after " + e.RetryAfter.String()

@@ -399,7 +399,7 @@ func (r *race) finish(c *call) {
 		})
 		p.emit(Event{Kind: EventHedgeDiscarded, Attempt: a.number, Duration: took})
 		if !l.state.CompareAndSwap(running, abandoned) {
-			l.late()
+			go l.late() // it has just returned: releasing its value may take a while, and the winner does not wait
 		}
 	}
 }

@@ -2,6 +2,7 @@ package resilience
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"sync"
@@ -11,8 +12,9 @@ import (
 // Stream runs a callback whose answer arrives in pieces. Until the first element it is a call as any other: retried, hedged,
 // bounded by the deadline and the attempt timeout. That element, or the error in its place, is what is classified; a stream
 // without elements is a success. From then on nothing is repeated: what open yields, the consumer gets, errors included, and
-// the stream lasts as long as the caller's context and the consumer want. The context that open gets lives as long as the
-// stream, and so does what a retry or a hedge gave up of it: it is cancelled and its iterator stopped.
+// the stream lasts as long as the caller's context and the consumer want. If the caller's context ends it, the last element
+// is an error that says so. The context that open gets lives as long as the stream; a stream that a retry or a hedge gave
+// up is cancelled, and its iterator stopped.
 //
 // With WithProgressBound the attempt timeout bounds the wait for each further element. Only a wait that is outstanding that
 // long is a stall: its context is cancelled, EventStalled is told, and the consumer gets an error that matches ErrStalled. A
@@ -45,6 +47,7 @@ func Stream[T any](ctx context.Context, p Policy, open func(ctx context.Context)
 // opened is a stream whose first element is there. Closing it ends its context and its iterator.
 type opened[T any] struct {
 	policy *policy
+	caller context.Context
 	next   func() (T, error, bool)
 	stop   func()
 	cancel context.CancelCauseFunc
@@ -86,7 +89,7 @@ func pullFirst[T any](
 ) (s *opened[T], err error) {
 	ctx, cancel := context.WithCancelCause(streamContext{caller, context.WithoutCancel(attempt)})
 	release := context.AfterFunc(attempt, func() { cancel(context.Cause(attempt)) })
-	o := &opened[T]{policy: p, cancel: cancel}
+	o := &opened[T]{policy: p, caller: caller, cancel: cancel}
 	defer func() {
 		release()
 		if s == nil {
@@ -125,8 +128,28 @@ func (s *opened[T]) judge(rule func(T) Verdict) Verdict {
 	return rule(s.value)
 }
 
-// advance waits for another element, no longer than the gap bound.
+// advance waits for another element. A source that ends without a word because the caller has left is no end of the stream.
 func (s *opened[T]) advance() {
+	told := s.err != nil
+	s.wait()
+	if ended := s.caller.Err(); ended != nil && !s.more && !told {
+		reason := ReasonCancelled
+		if errors.Is(ended, context.DeadlineExceeded) {
+			reason = ReasonDeadlineExceeded
+		}
+		s.fail(&Error{Policy: s.policy.name, Reason: reason, Total: 1, cause: context.Cause(s.caller)})
+	}
+}
+
+// fail makes an error the last element.
+func (s *opened[T]) fail(err error) {
+	s.err, s.more = err, true
+	s.next = func() (T, error, bool) { return *new(T), nil, false }
+	s.caller = context.Background()
+}
+
+// wait waits for another element, no longer than the gap bound.
+func (s *opened[T]) wait() {
 	bound := s.policy.set.attemptTimeout
 	if s.policy.set.noProgressBound || bound == Unbounded {
 		s.value, s.err, s.more = s.next()
@@ -148,9 +171,8 @@ func (s *opened[T]) advance() {
 	defer mu.Unlock()
 	waiting = false
 	if stalled {
-		s.err, s.more = &stalledError{bound: bound, err: s.err}, true
+		s.fail(&stalledError{bound: bound, err: s.err})
 		s.policy.emit(Event{Kind: EventStalled, Duration: bound, Err: s.err})
-		s.next = func() (T, error, bool) { return *new(T), nil, false }
 	}
 }
 
@@ -182,6 +204,7 @@ func (e *stalledError) Error() string {
 	return text
 }
 func (e *stalledError) Unwrap() error        { return e.err }
+func (e *stalledError) Timeout() bool        { return true }
 func (e *stalledError) Is(target error) bool { return target == ErrStalled }
 
 // streamCallback makes the legs of a hedged stream.

@@ -1,0 +1,5 @@
+//go:build race
+
+package resiliencehttp_test
+
+const raceDetector = true
