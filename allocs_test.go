@@ -76,7 +76,7 @@ func TestAllocationCeilings(t *testing.T) {
 	rule := fullStack(resilience.WithRules(resilience.OnResult("ok", func(int) resilience.Verdict { return resilience.OK })))
 	coldHedge := fullStack(resilience.WithHedge(resilience.Hedge{Quantile: 0.95, MinSamples: 1 << 30}))
 	warmHedge := fullStack(resilience.WithHedge(resilience.Hedge{Quantile: 0.95, MinDelay: time.Second}))
-	run := func(p resilience.Policy, ctx context.Context, fn func(context.Context) error) float64 { //nolint:revive // ctx second
+	run := func(p resilience.Policy, ctx context.Context, fn func(context.Context) error) float64 {
 		return allocations(func() { _ = p.Run(ctx, fn) })
 	}
 	do := func(p resilience.Policy) float64 {

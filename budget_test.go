@@ -134,8 +134,10 @@ func TestThrottledIsChargedAndLimitedIsExempt(t *testing.T) {
 			err  error
 			want float64
 		}{
-			{resilience.Transient.Mark(errDown), 28}, {resilience.Throttled.Mark(errDown), 28},
-			{resilience.Limited.Mark(errDown), 30}, {&resilience.LimitedError{}, 30},
+			{resilience.Transient.Mark(errDown), 28},
+			{resilience.Throttled.Mark(errDown), 28},
+			{resilience.Limited.Mark(errDown), 30},
+			{&resilience.LimitedError{}, 30},
 		} {
 			b := budgetOf(t, resilience.BudgetConfig{})
 			require.Error(t, retrying(resilience.WithSharedBudget(b)).Run(t.Context(), scripted(c.err).fn))

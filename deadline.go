@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -132,8 +133,7 @@ func attemptFrom(ctx context.Context) *attemptContext {
 // the work, with the right deadline and cause, is made when somebody first calls Done, and from then on answers for it, so
 // that child contexts attach to it without a goroutine.
 //
-// States: fresh -> working (Done was called) -> ended, or fresh -> ended. Only Done makes it working, only end ends it,
-// both under mu; an ended one never has a timer.
+// States: fresh -> working (Done was called) -> ended, or fresh -> ended, which takes no lock. An ended one never has a timer.
 type attemptContext struct {
 	context.Context // the caller's
 	policy          *policy
@@ -144,13 +144,20 @@ type attemptContext struct {
 	number          int
 	by              boundBy
 	hedged          bool
+	spent           atomic.Bool // a policy beneath has spent its retries on this attempt
+	state           atomic.Uint32
 
-	mu      sync.Mutex // guards what is beneath
-	ended   bool
-	spent   bool // a policy beneath has spent its retries on this attempt
+	mu      sync.Mutex // guards what is beneath, and every change of state but fresh -> ended
 	working context.Context
 	cancel  context.CancelFunc
 }
+
+// The states of an attemptContext.
+const (
+	contextFresh uint32 = iota
+	contextWorking
+	contextEnded
+)
 
 // until is the reading at which the bound is reached.
 func (a *attemptContext) until() time.Duration { return later(a.began, a.bound) }
@@ -179,18 +186,17 @@ func (a *attemptContext) Done() <-chan struct{} {
 
 // Err does not start a timer: it looks at the clock.
 func (a *attemptContext) Err() error {
+	if a.state.Load() == contextFresh {
+		if err := a.Context.Err(); err != nil {
+			return err
+		}
+		if a.policy.time.now() < a.until() {
+			return nil
+		}
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case a.working != nil:
-	case a.ended:
-		return context.Canceled
-	case a.Context.Err() != nil:
-		return a.Context.Err()
-	case a.policy.time.now() < a.until():
-		return nil
-	}
-	return a.workLocked().Err() // the bound is over: the standard context says so, and knows the cause
+	return a.workLocked().Err() // if the bound is over the standard context says so, and knows the cause
 }
 
 // Value also answers for the standard context, which is how context.Cause and child contexts find it.
@@ -201,13 +207,13 @@ func (a *attemptContext) Value(key any) any {
 	if _, standard := key.(*int); standard {
 		_ = a.Err() // Go 1.25's context.Cause looks for the standard context, by a key of this type, before it asks for Err
 	}
-	a.mu.Lock()
-	working := a.working
-	a.mu.Unlock()
-	if working != nil {
-		return working.Value(key)
+	if a.state.Load() == contextFresh {
+		return a.Context.Value(key)
 	}
-	return a.Context.Value(key)
+	a.mu.Lock()
+	working := a.workLocked()
+	a.mu.Unlock()
+	return working.Value(key)
 }
 
 // String names the context in the output of package fmt.
@@ -219,15 +225,16 @@ func (a *attemptContext) workLocked() context.Context {
 	if a.working != nil {
 		return a.working
 	}
+	ended := !a.state.CompareAndSwap(contextFresh, contextWorking)
 	switch {
-	case a.ended || a.by == byNothing || a.by == byCaller:
+	case ended || a.by == byNothing || a.by == byCaller:
 		a.working, a.cancel = context.WithCancel(a.Context)
 	case a.policy.time.injected():
 		a.working, a.cancel = withClockTimeout(a.Context, a.policy.time.clock, a.until()-a.policy.time.now(), a.by.cause())
 	default:
 		a.working, a.cancel = context.WithDeadlineCause(a.Context, a.deadline, a.by.cause())
 	}
-	if a.ended {
+	if ended {
 		a.cancel()
 	}
 	return a.working
@@ -235,23 +242,18 @@ func (a *attemptContext) workLocked() context.Context {
 
 // end makes the context done and releases its timer; calling it again does nothing.
 func (a *attemptContext) end() {
+	if a.state.CompareAndSwap(contextFresh, contextEnded) {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ended = true
+	a.state.Store(contextEnded)
 	if a.cancel != nil {
 		a.cancel()
 	}
 }
 
 // spend notes that a policy beneath has spent its retries, however its error is going to be wrapped.
-func (a *attemptContext) spend() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.spent = true
-}
+func (a *attemptContext) spend() { a.spent.Store(true) }
 
-func (a *attemptContext) retriesSpent() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.spent
-}
+func (a *attemptContext) retriesSpent() bool { return a.spent.Load() }

@@ -246,7 +246,7 @@ func TestAttemptContextHasNoTimerBeforeDone(t *testing.T) {
 
 func TestAttemptContextSaysWhyItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cause := func(p resilience.Policy, ctx context.Context, look func(context.Context)) (cause error) { //nolint:revive // ctx second
+		cause := func(p resilience.Policy, ctx context.Context, look func(context.Context)) (cause error) {
 			_ = p.Run(ctx, func(ctx context.Context) error {
 				look(ctx)
 				<-ctx.Done()
@@ -344,12 +344,14 @@ func TestChildContextsAttachWithoutAGoroutine(t *testing.T) {
 	})
 }
 
+type testKey struct{}
+
 func TestChildContextEndsAtTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := retrying(resilience.WithAttempts(1), resilience.WithAttemptTimeout(time.Second))
 		took := stopwatch()
 		err := p.Run(t.Context(), func(ctx context.Context) error {
-			child, stop := context.WithTimeout(context.WithValue(ctx, 1, 2), time.Hour)
+			child, stop := context.WithTimeout(context.WithValue(ctx, testKey{}, 2), time.Hour)
 			defer stop()
 			<-child.Done()
 			require.ErrorIs(t, child.Err(), context.DeadlineExceeded)

@@ -507,8 +507,12 @@ func TestHugeHintBringsABurstInsteadOfARest(t *testing.T) {
 			calls          int
 			wait           time.Duration
 		}{
-			{math.MaxInt64, time.Hour, 1, 0}, {9223372036 * time.Second, time.Hour, 1, 0}, {61 * time.Second, time.Hour, 1, 0},
-			{math.MaxInt64, 30 * time.Second, 1, 0}, {30 * time.Second, time.Hour, 2, 30 * time.Second}, {60 * time.Second, time.Hour, 2, time.Minute},
+			{math.MaxInt64, time.Hour, 1, 0},
+			{9223372036 * time.Second, time.Hour, 1, 0},
+			{61 * time.Second, time.Hour, 1, 0},
+			{math.MaxInt64, 30 * time.Second, 1, 0},
+			{30 * time.Second, time.Hour, 2, 30 * time.Second},
+			{60 * time.Second, time.Hour, 2, time.Minute},
 		} {
 			for _, j := range []resilience.Jitter{resilience.JitterFull, resilience.JitterEqual} {
 				p := retrying(resilience.WithDeadline(c.deadline), resilience.WithBackoff(resilience.Backoff{Base: time.Second, Max: time.Minute, Jitter: j}))
@@ -731,7 +735,7 @@ func TestPanicInAHelperGoroutineKillsTheProcess(t *testing.T) {
 						case "pointer":
 							require.Same(t, errBug, got)
 						case "abort":
-							require.True(t, got == http.ErrAbortHandler) //nolint:errorlint // the very value
+							require.True(t, got == http.ErrAbortHandler)
 						default:
 							require.Implements(t, (*runtime.Error)(nil), got)
 						}

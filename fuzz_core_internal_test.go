@@ -165,8 +165,16 @@ func FuzzVerdict(f *testing.F) {
 
 func TestLaterSaturates(t *testing.T) {
 	for _, c := range []struct{ now, d, want time.Duration }{
-		{0, never, never}, {1, never, never}, {never, never, never}, {-time.Hour, never, never}, {math.MinInt64, never, never},
-		{never - 1, 2, never}, {never - 1, 1, never}, {5, 3, 8}, {-5, 3, -2}, {5, -3, 2},
+		{0, never, never},
+		{1, never, never},
+		{never, never, never},
+		{-time.Hour, never, never},
+		{math.MinInt64, never, never},
+		{never - 1, 2, never},
+		{never - 1, 1, never},
+		{5, 3, 8},
+		{-5, 3, -2},
+		{5, -3, 2},
 	} {
 		require.Equal(t, c.want, later(c.now, c.d), "%v + %v", c.now, c.d)
 	}

@@ -166,8 +166,10 @@ func TestHedgeIsArmedOnlyIf(t *testing.T) {
 			return resilience.ContextWithCriticality(ctx, resilience.Sheddable)
 		}, want: []time.Duration{0}},
 		{name: "no time for it", opts: []resilience.Option{resilience.WithDeadline(100 * time.Millisecond)}, want: []time.Duration{0}},
-		{name: "budget", opts: []resilience.Option{resilience.WithBudget(resilience.BudgetConfig{Fraction: resilience.Off, MinPerSecond: resilience.Off}), resilience.WithAttempts(5)},
-			hedge: resilience.Hedge{MaxConcurrent: 4}, want: []time.Duration{0, 1}},
+		{
+			name: "budget", opts: []resilience.Option{resilience.WithBudget(resilience.BudgetConfig{Fraction: resilience.Off, MinPerSecond: resilience.Off}), resilience.WithAttempts(5)},
+			hedge: resilience.Hedge{MaxConcurrent: 4}, want: []time.Duration{0, 1},
+		},
 		{name: "limiter full", opts: []resilience.Option{resilience.WithLimiter(resilience.FixedLimit(1))}, want: []time.Duration{0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"github.com/measuredgo/resilience/internal/inside"
 )
 
-func init() { inside.Look = look }
+func init() { inside.Look, inside.SingleShot = look, isSingleShot }
 
 // look is the inside of a policy for the other packages of this module.
 func look(v any) inside.Policy {

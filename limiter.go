@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/measuredgo/resilience/internal/limit"
@@ -131,11 +132,13 @@ type Limiter struct {
 	config *LimiterConfig // resolved
 	time   *timeline
 
-	mu       sync.Mutex  // guards what is beneath
-	law      *limit.Core // made with the first sample: most limiters of a large scope never see one
-	limit    int         // calls are admitted while inFlight < limit, and then nobody waits
-	inFlight int
-	waiters  list.List // of *waiter, the next one in front
+	// Calls are admitted while inFlight < limit and nobody waits. All three are read without the lock; waiting is written
+	// before inFlight is looked at again, and inFlight before waiting, so that no caller goes to sleep beside a free permit.
+	inFlight, limit, waiting atomic.Int64
+
+	mu      sync.Mutex  // guards what is beneath, and every change of limit and waiting
+	law     *limit.Core // made with the first sample: most limiters of a large scope never see one
+	waiters list.List   // of *waiter, the next one in front
 }
 
 // waiter is a caller in the queue.
@@ -144,13 +147,13 @@ type waiter struct {
 	inFlight int           // with the call that was granted; 0: still waiting
 }
 
-// Permit is the admission of one call. Release it once the call has ended, however it ended. It must not be copied. The
-// zero Permit holds nothing.
+// Permit is the admission of one call. Release it once the call has ended, however it ended. It must not be copied, nor
+// released from two goroutines at once. The zero Permit holds nothing.
 type Permit struct {
 	limiter  *Limiter
 	admitted time.Duration // a fixed limiter has no use for it
 	inFlight int           // with this call, when it was admitted
-	released bool          // guarded by the limiter's mutex
+	released bool
 }
 
 // outcome is what a limiter learns from the end of a call.
@@ -175,7 +178,9 @@ func NewLimiter(c LimiterConfig) (*Limiter, error) {
 
 // newLimiter takes a resolved configuration, which must not change any more.
 func newLimiter(c *LimiterConfig, t *timeline) *Limiter {
-	return &Limiter{config: c, time: t, limit: max(c.Fixed, c.Initial)}
+	l := &Limiter{config: c, time: t}
+	l.limit.Store(int64(max(c.Fixed, c.Initial)))
+	return l
 }
 
 func (l *Limiter) adaptive() bool { return l.config.Fixed == 0 }
@@ -207,8 +212,7 @@ func (l *Limiter) Acquire(ctx context.Context) (Permit, error) {
 	return l.wait(ctx, never, l.reading())
 }
 
-// Release gives the permit back after a call that ended with that verdict. Only the first Release counts, also among
-// concurrent ones. An adaptive limiter learns from OK, by the time since the permit was granted, and from no other
+// Release gives the permit back after a call that ended with that verdict. Only the first Release counts. An adaptive limiter learns from OK, by the time since the permit was granted, and from no other
 // verdict: none can say that the caller's own timeout ended the call. A policy tells that apart by itself.
 func (p *Permit) Release(v Verdict) {
 	if p.limiter == nil {
@@ -225,7 +229,7 @@ func (p *Permit) Release(v Verdict) {
 func (l *Limiter) Stats() LimiterStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := LimiterStats{Limit: l.limit, InFlight: l.inFlight, Waiting: l.waiters.Len()}
+	s := LimiterStats{Limit: int(l.limit.Load()), InFlight: int(l.inFlight.Load()), Waiting: l.waiters.Len()}
 	if l.law != nil {
 		s.Baseline = l.law.Baseline()
 	}
@@ -245,7 +249,7 @@ func (l *Limiter) SetLimit(n int) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.limit = n
+	l.limit.Store(int64(n))
 	l.grantLocked()
 	return nil
 }
@@ -258,28 +262,29 @@ func (l *Limiter) reading() time.Duration {
 	return l.time.now()
 }
 
-// full reports whether the next call would be refused or have to wait.
-func (l *Limiter) full() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.inFlight >= l.limit
-}
-
-// tryAcquire takes a permit if one is free. While callers wait, none is. It and release are on the path of every call,
-// and do without the defer.
+// tryAcquire takes a permit if one is free. While callers wait, none is.
 func (l *Limiter) tryAcquire(now time.Duration) (Permit, bool) {
-	l.mu.Lock()
-	p, ok := l.admitLocked(now)
-	l.mu.Unlock()
-	return p, ok
-}
-
-func (l *Limiter) admitLocked(now time.Duration) (Permit, bool) {
-	if l.inFlight >= l.limit {
+	if l.waiting.Load() > 0 {
 		return Permit{}, false
 	}
-	l.inFlight++
-	return Permit{limiter: l, admitted: now, inFlight: l.inFlight}, true
+	n, ok := l.admit()
+	if !ok {
+		return Permit{}, false
+	}
+	return Permit{limiter: l, admitted: now, inFlight: n}, true
+}
+
+// admit counts one more call in flight if the limit allows it, and returns how many there are with it.
+func (l *Limiter) admit() (inFlight int, ok bool) {
+	for {
+		n := l.inFlight.Load()
+		if n >= l.limit.Load() {
+			return 0, false
+		}
+		if l.inFlight.CompareAndSwap(n, n+1) {
+			return int(n) + 1, true
+		}
+	}
 }
 
 // wait takes a permit, waiting at most within for it. Its errors are those of Acquire; the time running out is a
@@ -319,15 +324,18 @@ func (l *Limiter) wait(ctx context.Context, within, now time.Duration) (Permit, 
 
 // enqueue returns a permit or, where waiting is possible, a place in the queue.
 func (l *Limiter) enqueue(within, now time.Duration) (Permit, *list.Element) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if p, ok := l.admitLocked(now); ok {
+	if p, ok := l.tryAcquire(now); ok {
 		return p, nil
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if within <= 0 || l.waiters.Len() >= l.config.Queue {
 		return Permit{}, nil
 	}
-	return Permit{}, l.waiters.PushBack(&waiter{granted: make(chan struct{})})
+	queued := l.waiters.PushBack(&waiter{granted: make(chan struct{})})
+	l.waiting.Add(1)
+	l.grantLocked() // a permit may have come back before anybody could know of the waiter
+	return Permit{}, queued
 }
 
 // leave ends a wait. What ended it does not matter, only what is the case now: a permit may have arrived together with
@@ -339,8 +347,9 @@ func (l *Limiter) leave(queued *list.Element, ended bool, now time.Duration) (Pe
 	switch w := queued.Value.(*waiter); {
 	case w.inFlight == 0:
 		l.waiters.Remove(queued)
+		l.waiting.Add(-1)
 	case ended:
-		l.inFlight--
+		l.inFlight.Add(-1)
 		l.grantLocked()
 	default:
 		return Permit{limiter: l, admitted: now, inFlight: w.inFlight}, true
@@ -350,10 +359,14 @@ func (l *Limiter) leave(queued *list.Element, ended bool, now time.Duration) (Pe
 
 // grantLocked admits waiting callers while there is room. It belongs after everything that makes room.
 func (l *Limiter) grantLocked() {
-	for l.inFlight < l.limit && l.waiters.Len() > 0 {
+	for l.waiters.Len() > 0 {
+		n, ok := l.admit()
+		if !ok {
+			return
+		}
 		w := l.waiters.Remove(l.waiters.Front()).(*waiter)
-		l.inFlight++
-		w.inFlight = l.inFlight
+		l.waiting.Add(-1)
+		w.inFlight = n
 		close(w.granted)
 	}
 }
@@ -365,30 +378,32 @@ func (p *Permit) release(o outcome, now time.Duration) (limit int, changed bool)
 	if l == nil {
 		return 0, false
 	}
-	l.mu.Lock()
-	if !p.released {
-		p.released = true
-		l.inFlight--
-		if o != outcomeIgnored && l.adaptive() {
+	if p.released {
+		return int(l.limit.Load()), false
+	}
+	p.released = true
+	l.inFlight.Add(-1)
+	if learns := o != outcomeIgnored && l.adaptive(); learns || l.waiting.Load() > 0 {
+		l.mu.Lock()
+		if learns {
 			changed = l.learnLocked(p, o, now)
 		}
 		l.grantLocked()
+		l.mu.Unlock()
 	}
-	limit = l.limit
-	l.mu.Unlock()
-	return limit, changed
+	return int(l.limit.Load()), changed
 }
 
 func (l *Limiter) learnLocked(p *Permit, o outcome, now time.Duration) (changed bool) {
 	law := l.lawLocked()
-	before, effective := law.Limit(), l.limit
+	before, effective := law.Limit(), law.Effective()
 	if o == outcomeSuccess {
 		law.Success(now-p.admitted, p.inFlight, now)
 	} else {
 		law.Timeout(now-p.admitted, p.inFlight, now)
 	}
-	l.limit = law.Effective()
-	return l.limit != effective && law.Limit() != before
+	l.limit.Store(int64(law.Effective()))
+	return law.Effective() != effective && law.Limit() != before
 }
 
 func (l *Limiter) refusal() error { return &LimitedError{Limiter: l.config.Name} }

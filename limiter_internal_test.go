@@ -505,3 +505,5 @@ func BenchmarkLimiterAdaptive(b *testing.B) {
 	b.Run("public", func(b *testing.B) { benchmarkPublic(b, AdaptiveLimit(100)) })
 	b.Run("parallel", func(b *testing.B) { benchmarkParallel(b, AdaptiveLimit(100)) })
 }
+
+func (l *Limiter) full() bool { return l.inFlight.Load() >= l.limit.Load() }

@@ -333,7 +333,7 @@ func TestNestedPoliciesMakeThreeCalls(t *testing.T) {
 					inner := call
 					call = func(ctx context.Context) error {
 						if err := c.layers[i].Run(ctx, inner); err != nil {
-							return fmt.Errorf("layer %d: %v", i, err) //nolint:errorlint // however it is wrapped
+							return fmt.Errorf("layer %d: %v", i, err)
 						}
 						return nil
 					}

@@ -34,7 +34,7 @@ func (b *body) Read(p []byte) (int, error) {
 	n, err := b.rc.Read(p)
 	stalled := bounded && !b.gap.stop()
 	switch {
-	case err == io.EOF: //nolint:errorlint // io.Reader says so; all is there, even if it came late
+	case err == io.EOF:
 		b.err = err
 	case stalled:
 		b.err = b.stall()

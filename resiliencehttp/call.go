@@ -91,7 +91,7 @@ func (c *call) attempt(ctx context.Context) (*http.Response, error) {
 	if err := c.withinQuota(info); err != nil {
 		return nil, err
 	}
-	x := newExchange(c, ctx, info)
+	x := newExchange(ctx, c, info)
 	handed := false
 	defer func() {
 		if !handed { // an error, a panic or runtime.Goexit

@@ -44,13 +44,29 @@ func TestVerdictsOnStatuses(t *testing.T) {
 		after  string
 		want   resilience.Verdict
 	}{
-		{200, "", resilience.OK}, {204, "9", resilience.OK}, {301, "9", resilience.OK}, {400, "", resilience.OK},
-		{401, "", resilience.OK}, {404, "", resilience.OK}, {409, "9", resilience.OK}, {425, "", resilience.OK},
-		{408, "", resilience.Transient}, {408, "3", resilience.Transient.After(3 * time.Second)},
-		{429, "", resilience.Throttled}, {429, "3", resilience.Throttled.After(3 * time.Second)}, {429, "soon", resilience.Throttled},
-		{500, "", resilience.Transient}, {502, "2", resilience.Transient.After(2 * time.Second)}, {504, "", resilience.Transient},
-		{503, "", resilience.Transient}, {503, "3", resilience.Throttled.After(3 * time.Second)}, {503, "0", resilience.Transient},
-		{501, "", resilience.Permanent}, {505, "9", resilience.Permanent}, {599, "", resilience.Transient}, {600, "", resilience.Transient},
+		{200, "", resilience.OK},
+		{204, "9", resilience.OK},
+		{301, "9", resilience.OK},
+		{400, "", resilience.OK},
+		{401, "", resilience.OK},
+		{404, "", resilience.OK},
+		{409, "9", resilience.OK},
+		{425, "", resilience.OK},
+		{408, "", resilience.Transient},
+		{408, "3", resilience.Transient.After(3 * time.Second)},
+		{429, "", resilience.Throttled},
+		{429, "3", resilience.Throttled.After(3 * time.Second)},
+		{429, "soon", resilience.Throttled},
+		{500, "", resilience.Transient},
+		{502, "2", resilience.Transient.After(2 * time.Second)},
+		{504, "", resilience.Transient},
+		{503, "", resilience.Transient},
+		{503, "3", resilience.Throttled.After(3 * time.Second)},
+		{503, "0", resilience.Transient},
+		{501, "", resilience.Permanent},
+		{505, "9", resilience.Permanent},
+		{599, "", resilience.Transient},
+		{600, "", resilience.Transient},
 	}
 	for _, c := range tests {
 		t.Run(fmt.Sprintf("%d %q", c.status, c.after), func(t *testing.T) {

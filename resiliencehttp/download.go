@@ -74,7 +74,7 @@ func (d *download) Read(p []byte) (int, error) {
 		switch {
 		case err == nil:
 			return n, nil
-		case err == io.EOF || !d.resume(err): //nolint:errorlint // io.Reader says so
+		case err == io.EOF || !d.resume(err):
 			d.release()
 			return n, err
 		case n > 0:

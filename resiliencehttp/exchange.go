@@ -37,7 +37,7 @@ type exchange struct {
 // errEnded is the cause of a context whose response is closed, read to its end or given up.
 var errEnded = fmt.Errorf("resiliencehttp: the response is closed: %w", context.Canceled)
 
-func newExchange(c *call, attempt context.Context, info resilience.AttemptInfo) *exchange {
+func newExchange(attempt context.Context, c *call, info resilience.AttemptInfo) *exchange {
 	x := &exchange{
 		Context: c.req.Context(), values: context.WithoutCancel(attempt), call: c, info: info, began: c.host.look.Now(),
 	}
@@ -189,7 +189,7 @@ func (x *exchange) ending(err error) error {
 	if cause == nil || cause == errEnded { //nolint:errorlint // the very value
 		return err
 	}
-	if caller := x.Context.Err(); caller != nil && !errors.Is(cause, caller) {
+	if caller := x.Err(); caller != nil && !errors.Is(cause, caller) {
 		return fmt.Errorf("%w: %w", caller, cause)
 	}
 	return cause

@@ -103,7 +103,7 @@ func TestLosersThatAnswerLateAreClosed(t *testing.T) {
 			if req.URL.Path != "/warm" {
 				time.Sleep([]time.Duration{100, 40, 150}[n] * time.Millisecond)
 			}
-			return &http.Response{StatusCode: 200, Body: b}, nil
+			return &http.Response{StatusCode: http.StatusOK, Body: b}, nil
 		})
 		tr := transportOf(t, base, policyOf(t, resilience.WithHedge(resilience.Hedge{Quantile: 0.5, MaxConcurrent: 3, MinSamples: 5, Window: time.Hour})))
 		warm(t, tr, "http://a/warm")
@@ -204,7 +204,7 @@ func TestDrainingIsBounded(t *testing.T) {
 				n := 0
 				base := roundTrip(func(*http.Request) (*http.Response, error) {
 					if n++; n == 1 {
-						return &http.Response{StatusCode: 503, Body: body()}, nil
+						return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: body()}, nil
 					}
 					return answer(200, "text"), nil
 				})
@@ -230,7 +230,7 @@ func TestForeignResponsesAreReleasedToo(t *testing.T) {
 	_, err := resilience.Do(t.Context(), policyOf(t), func(context.Context) (*http.Response, error) {
 		b := newTracked(strings.Repeat("x", 1000))
 		all = append(all, b)
-		return &http.Response{StatusCode: 503, Body: b}, nil
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: b}, nil
 	})
 	require.NoError(t, err)
 	require.Len(t, all, 3)

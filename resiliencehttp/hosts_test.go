@@ -97,14 +97,14 @@ func TestMadeUpHostsDoNotFillMemory(t *testing.T) {
 	}
 	enter, leave := make(chan struct{}), make(chan struct{})
 	base := roundTrip(func(req *http.Request) (*http.Response, error) {
-		switch {
-		case req.URL.Path == "/fail":
+		switch req.URL.Path {
+		case "/fail":
 			return answer(500, ""), nil
-		case req.URL.Path == "/wait":
+		case "/wait":
 			enter <- struct{}{}
 			<-leave
 		}
-		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 	})
 	p := policyOf(t, resilience.WithAttempts(1), resilience.WithBreaker(resilience.BreakerConfig{ConsecutiveFailures: 1, OpenFor: time.Hour, MaxOpenFor: time.Hour}),
 		resilience.WithLimiter(resilience.FixedLimit(10)))

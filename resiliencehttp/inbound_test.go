@@ -200,7 +200,7 @@ func TestAHandlerThatIgnoresItsDeadlineAnswersAlone(t *testing.T) {
 					var n int64
 					n, err = io.Copy(io.Discard, resp.Body)
 					_ = resp.Body.Close()
-					if resp.StatusCode != 200 || n != 20*1024 {
+					if resp.StatusCode != http.StatusOK || n != 20*1024 {
 						err = fmt.Errorf("%s with %d bytes", resp.Status, n)
 					}
 				}

@@ -114,7 +114,7 @@ func TestAStallEndsAlsoABodyThatIgnoresTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, write := io.Pipe()
 		base := roundTrip(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Body: read}, nil
+			return &http.Response{StatusCode: http.StatusOK, Body: read}, nil
 		})
 		tr := transportOf(t, base, policyOf(t, resilience.WithAttemptTimeout(time.Second)))
 		resp, err := tr.RoundTrip(get(t, "http://a/"))

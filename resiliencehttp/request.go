@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/measuredgo/resilience"
+	"github.com/measuredgo/resilience/internal/inside"
 )
 
 type markKey struct{}
@@ -42,7 +43,7 @@ func withMark(req *http.Request, m mark) *http.Request {
 
 // repeats reports whether the request may be sent more than once.
 func (t *Transport) repeats(h *host, req *http.Request) bool {
-	if h.look.Attempts <= 1 || !t.repeatable(req) {
+	if h.look.Attempts <= 1 || inside.SingleShot(req.Context()) || !t.repeatable(req) {
 		return false
 	}
 	if _, above := req.Header[retryingHeader]; above && !h.look.NestedRetries {

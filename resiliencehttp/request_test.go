@@ -27,9 +27,16 @@ func TestWhatIsRepeated(t *testing.T) {
 		opts   []resiliencehttp.Option
 		want   int
 	}{
-		{method: "GET", want: 3}, {method: "", want: 3}, {method: "HEAD", want: 3}, {method: "PUT", want: 3}, {method: "DELETE", want: 3},
-		{method: "OPTIONS", want: 3}, {method: "TRACE", want: 3},
-		{method: "POST", want: 1}, {method: "PATCH", want: 1}, {method: "PROPFIND", want: 1},
+		{method: "GET", want: 3},
+		{method: "", want: 3},
+		{method: "HEAD", want: 3},
+		{method: "PUT", want: 3},
+		{method: "DELETE", want: 3},
+		{method: "OPTIONS", want: 3},
+		{method: "TRACE", want: 3},
+		{method: "POST", want: 1},
+		{method: "PATCH", want: 1},
+		{method: "PROPFIND", want: 1},
 		{method: "POST", mark: withKey, want: 3},
 		{method: "POST", mark: func(r *http.Request) *http.Request { r.Header["X-Idempotency-Key"] = nil; return r }, want: 3},
 		{method: "POST", opts: []resiliencehttp.Option{resiliencehttp.WithRetryUnsafeMethods()}, want: 3},
@@ -40,6 +47,7 @@ func TestWhatIsRepeated(t *testing.T) {
 		{method: "POST", mark: func(r *http.Request) *http.Request {
 			return resiliencehttp.Repeatable(resiliencehttp.SingleShot(r), "k")
 		}, want: 3},
+		{method: "GET", mark: func(r *http.Request) *http.Request { return r.WithContext(resilience.SingleShot(r.Context())) }, want: 1},
 		{method: "PUT", mark: resiliencehttp.SingleShot, opts: []resiliencehttp.Option{resiliencehttp.WithRetryUnsafeMethods()}, want: 1},
 	}
 	endings := map[string]func(*http.Request) (*http.Response, error){

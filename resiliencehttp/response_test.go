@@ -75,7 +75,7 @@ func TestABodyThatNobodyReadsEndsWithTheDeadline(t *testing.T) {
 		b := newTracked("never read")
 		base := roundTrip(func(req *http.Request) (*http.Response, error) {
 			ctx = req.Context()
-			return &http.Response{StatusCode: 200, Body: b}, nil
+			return &http.Response{StatusCode: http.StatusOK, Body: b}, nil
 		})
 		_, err := transportOf(t, base, policyOf(t, resilience.WithDeadline(3*time.Second))).RoundTrip(get(t, "http://a/"))
 		require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestAnAnswerThatComesTooLateIsClosed(t *testing.T) {
 			b := newTracked("late")
 			all = append(all, b)
 			time.Sleep(time.Duration(3-len(all)) * time.Second)
-			return &http.Response{StatusCode: 200, Body: b}, nil
+			return &http.Response{StatusCode: http.StatusOK, Body: b}, nil
 		})
 		tr := transportOf(t, base, policyOf(t, resilience.WithAttemptTimeout(time.Second)))
 		resp, err := tr.RoundTrip(get(t, "http://a/"))
@@ -253,7 +253,7 @@ func TestABodyThatCanBeWrittenStaysOne(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	base := roundTrip(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, Body: ours, ContentLength: -1}, nil
+		return &http.Response{StatusCode: http.StatusOK, Body: ours, ContentLength: -1}, nil
 	})
 	resp, err := transportOf(t, base, policyOf(t)).RoundTrip(request(t, http.MethodConnect, "http://a/", nil))
 	require.NoError(t, err)
@@ -272,7 +272,7 @@ func TestABodyOfNothingIsLeftAlone(t *testing.T) {
 	var ctx context.Context
 	base := roundTrip(func(req *http.Request) (*http.Response, error) {
 		ctx = req.Context()
-		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Length": {"0"}}, Body: b}, nil
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Length": {"0"}}, Body: b}, nil
 	})
 	resp, err := transportOf(t, base, policyOf(t)).RoundTrip(get(t, "http://a/"))
 	require.NoError(t, err)

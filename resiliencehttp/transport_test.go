@@ -109,7 +109,7 @@ func TestSupersededResponsesGiveTheirConnectionBack(t *testing.T) {
 
 func TestDiscardedBodiesAreClosedOnce(t *testing.T) {
 	stop := resilience.WithRules(resilience.OnResult("stop", func(r *http.Response) resilience.Verdict {
-		if r.StatusCode == 418 {
+		if r.StatusCode == http.StatusTeapot {
 			return resilience.Permanent
 		}
 		return resilience.Transient
@@ -220,7 +220,7 @@ func TestResponseAndErrorAreNeverBothThere(t *testing.T) {
 	require.Nil(t, resp)
 	require.ErrorContains(t, err, "neither a response nor an error")
 
-	bodyless := roundTrip(func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: 200}, nil })
+	bodyless := roundTrip(func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: http.StatusOK}, nil })
 	resp, err = transportOf(t, bodyless, policyOf(t)).RoundTrip(get(t, "http://a/"))
 	require.NoError(t, err)
 	require.Equal(t, http.NoBody, resp.Body)

@@ -26,7 +26,7 @@ func (u *upload) next(x *exchange) (io.ReadCloser, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.stream == nil {
-		return nil, nil
+		return nil, nil //nolint:nilnil // no body is no failure
 	}
 	body := &requestBody{rc: u.stream, x: x}
 	u.stream = nil
@@ -109,7 +109,7 @@ func readAhead(ctx context.Context, body io.ReadCloser, limit int64) (ahead []by
 		}
 		return r.data, whole, r.err
 	case <-ctx.Done():
-		go body.Close() // which may wait for the Read that is under way
+		go func() { _ = body.Close() }() // which may wait for the Read that is under way
 		return nil, false, context.Cause(ctx)
 	}
 }

@@ -210,7 +210,7 @@ func TestAGetBodyThatFailsEndsTheCall(t *testing.T) {
 		_ = req.Body.Close()
 		b := newTracked("503")
 		bodies = append(bodies, b)
-		return &http.Response{StatusCode: 503, Body: b}, nil
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: b}, nil
 	})
 	own, n := newTracked("data"), 0
 	req := request(t, http.MethodPut, "http://a/", own)

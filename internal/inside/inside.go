@@ -2,7 +2,10 @@
 // nothing has to be exported for their sake.
 package inside
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Policy is the inside of one resilience.Policy. What it holds never changes.
 type Policy struct {
@@ -22,6 +25,9 @@ type Policy struct {
 // Look returns the inside of a resilience.Policy; the zero Policy is one attempt without bounds. Package resilience sets it
 // when it is initialised.
 var Look func(policy any) Policy
+
+// SingleShot reports whether calls under the context make one attempt. Package resilience sets it when it is initialised.
+var SingleShot func(ctx context.Context) bool
 
 // Discards are functions of the form func(T) that release a value of type T which nobody gets, for types that are no
 // io.Closer. A package adds to it when it is initialised; the user's OnDiscard goes before.
