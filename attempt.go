@@ -1,0 +1,234 @@
+package resilience
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// left is the time until the deadline.
+func (c *call) left() time.Duration {
+	if c.until == never {
+		return never
+	}
+	return c.until - c.now
+}
+
+// timeLeft ends the call if nothing is left.
+func (c *call) timeLeft() bool {
+	if c.left() > 0 {
+		return true
+	}
+	c.fail(ReasonDeadlineExceeded)
+	return false
+}
+
+// admitted passes limiter, breaker and the before-attempt hook. The limiter goes first, so that a call which it refuses
+// cannot spend a probe. Where it returns false, the call has ended or v is the outcome of the attempt.
+func (c *call) admitted(h *held) (v Verdict, ok bool) {
+	if err := c.acquire(h); err != nil {
+		if !c.ended {
+			v = c.limited(err)
+		}
+		return v, false
+	}
+	if b := c.policy.breaker; b != nil {
+		lease, retryAfter, ok := b.allow(c.at(b.time), c.policy.subscriber())
+		if !ok {
+			c.settle(h)
+			c.reject(ReasonBreakerOpen, retryAfter)
+			return v, false
+		}
+		h.lease, h.holds = lease, true
+	}
+	hook := c.policy.set.beforeAttempt
+	return v, hook == nil || c.before(hook)
+}
+
+// acquire takes a permit, if need be after a wait in the limiter's queue.
+func (c *call) acquire(h *held) error {
+	l := c.policy.limiter
+	if l == nil {
+		return nil
+	}
+	if h.permit, h.holds = l.tryAcquire(c.at(l.time)); h.holds {
+		return nil
+	}
+	permit, err := l.wait(c.ctx, c.left(), c.at(l.time))
+	c.now = c.policy.time.now()
+	if err != nil {
+		c.callerEnded()
+		return err
+	}
+	h.permit, h.holds = permit, true
+	if !c.timeLeft() {
+		return ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// limited books a refusal by the limiter as the outcome of an attempt.
+func (c *call) limited(err error) Verdict {
+	c.total++
+	v := judgeError(nil, err)
+	c.failed, c.valued, c.spent, c.cut, c.hit = err, false, false, false, 0
+	c.note(Attempt{Number: c.total, Start: c.now - c.start, Verdict: v, Err: err})
+	return v
+}
+
+// before runs the before-attempt hook, whose time counts.
+func (c *call) before(hook func(context.Context, AttemptInfo) error) bool {
+	info := AttemptInfo{Policy: c.policy.name, Number: c.total + 1, Remaining: c.left()}
+	info.Bound, _ = c.policy.arm(info.Remaining, c.untilBy, c.now)
+	err := hook(c.ctx, info)
+	c.now = c.policy.time.now()
+	if err != nil {
+		c.finish(ReasonPermanent, err)
+		return false
+	}
+	return !c.callerEnded() && c.timeLeft()
+}
+
+// arm makes the context of attempt number n.
+func (c *call) arm(n int, hedged bool) *attemptContext {
+	p := c.policy
+	a := &attemptContext{Context: c.ctx, policy: p, began: c.now, remaining: c.left(), number: n, hedged: hedged}
+	a.bound, a.by = p.arm(a.remaining, c.untilBy, c.now)
+	if a.by != byNothing && !p.time.injected() {
+		a.deadline = c.begin.Add(a.until() - c.start)
+	}
+	return a
+}
+
+// answer is what the admit hook or the callback makes of the attempt.
+func answer(a *attemptContext, invoke func(context.Context) error) error {
+	if admit := a.policy.set.admit; admit != nil {
+		if err := admit(a, a.info()); err != nil {
+			return err
+		}
+	}
+	return invoke(a)
+}
+
+// classify says what an attempt is to the call, and what it is to the breaker; value is the verdict on its value. What
+// decides about endings is the state of the contexts when the callback returned, not the text of its error.
+func (c *call) classify(a *attemptContext, err error, value Verdict) (v, evidence Verdict) {
+	c.failed, c.valued, c.cut, c.hit, c.spent = err, err == nil, false, 0, false
+	if err == nil {
+		if value.Kind() != KindOK {
+			c.failed = &resultError{value}
+			c.cause, c.spent = c.failed, a.retriesSpent()
+		}
+		return value, value
+	}
+	c.spent = a.retriesSpent()
+	if c.cause == nil || !ownedByContext(err) {
+		c.cause = err
+	}
+	over := c.now >= a.until()
+	switch callerErr := c.ctx.Err(); {
+	case callerErr != nil && !errors.Is(callerErr, context.DeadlineExceeded):
+		return Permanent, Permanent
+	case callerErr != nil || over && !a.by.own():
+		c.cut = true
+		if c.now-a.began < c.normalLatency() {
+			return Transient, Permanent // it was not given the time that it normally needs
+		}
+		return Transient, Transient
+	case over:
+		c.failed = &attemptTimeoutError{bound: a.bound, err: err}
+		c.cause, c.hit = c.failed, a.bound
+		return Transient, Transient
+	}
+	v = judgeError(c.policy.set.rules, err)
+	return v, v
+}
+
+// record feeds what the attempt taught, with one reading for all.
+func (c *call) record(h *held, v, evidence Verdict) {
+	p, a := c.policy, h.attempt
+	took := c.now - a.began
+	a.end()
+	if v.Kind() == KindOK {
+		p.learn(took, a.hedged, c.now)
+	}
+	if b := p.breaker; b != nil {
+		h.lease.done(evidence, took, c.at(b.time), p.subscriber())
+	}
+	switch {
+	case v.Kind() == KindOK:
+		c.release(h, outcomeSuccess)
+	case c.hit > 0:
+		c.release(h, outcomeTimeout)
+	default:
+		c.release(h, outcomeIgnored)
+	}
+	h.attempt, h.holds = nil, false
+	if overrun := c.now - a.until(); overrun >= time.Second && p.listened() {
+		p.emit(Event{Kind: EventOrphanedWork, Attempt: a.number, Duration: overrun})
+	}
+	if v.Kind() == KindOK && !c.logsAll && !p.listened() {
+		return
+	}
+	c.note(Attempt{
+		Number: a.number, Start: a.began - c.start, Duration: took, Bound: a.bound, Verdict: v, Err: c.failed, Hedged: a.hedged,
+	})
+}
+
+// release settles the permit of an attempt.
+func (c *call) release(h *held, o outcome) {
+	l := c.policy.limiter
+	if l == nil {
+		return
+	}
+	if limit, changed := h.permit.release(o, c.at(l.time)); changed && c.policy.listened() {
+		c.policy.emit(Event{Kind: EventLimitChanged, Limit: limit})
+	}
+}
+
+// note writes the attempt log, which keeps the first 4 and the last 12, and tells of the attempt.
+func (c *call) note(a Attempt) {
+	if c.policy.listened() && !a.Discarded {
+		c.policy.emit(Event{Kind: EventAttempt, Attempt: a.Number, Verdict: a.Verdict, Duration: a.Duration, Err: a.Err})
+	}
+	const first, all = 4, 16
+	if len(c.log) < all {
+		if c.log == nil {
+			c.log = make([]Attempt, 0, 4)
+		}
+		c.log = append(c.log, a)
+		return
+	}
+	copy(c.log[first:], c.log[first+1:])
+	c.log[all-1] = a
+}
+
+// at is the newest reading on the timeline of a guard, which may follow a clock of its own.
+func (c *call) at(t *timeline) time.Duration {
+	if t == c.policy.time {
+		return c.now
+	}
+	return t.now()
+}
+
+func (c *call) normalLatency() time.Duration {
+	if b := c.policy.breaker; b != nil {
+		return b.normalLatency(c.at(b.time))
+	}
+	return 0
+}
+
+// settle gives back what an attempt holds that was not judged.
+func (c *call) settle(h *held) {
+	if h.attempt != nil {
+		h.attempt.end()
+	}
+	if !h.holds {
+		return
+	}
+	h.holds = false
+	if b := c.policy.breaker; b != nil {
+		h.lease.done(Permanent, 0, c.at(b.time), c.policy.subscriber())
+	}
+	c.release(h, outcomeIgnored)
+}
