@@ -35,7 +35,7 @@
 //
 // # Guarantees
 //
-//	concurrency   everything exported is safe for concurrent use, except that a Lease and a Permit belong to one goroutine
+//	concurrency   everything exported is safe for concurrent use, except that a Lease belongs to one goroutine
 //	goroutines    none but the legs of a hedge, and the scheduler's probe while somebody asks; both end by themselves
 //	blocking      Run returns when the callback has, except for the losing legs of a hedge; a wait ends with the caller
 //	panics        a panic or runtime.Goexit of a callback, a hook or a rule gives everything back and passes through with its value

@@ -146,7 +146,7 @@ func stopwatch() func() time.Duration {
 // noGoroutineLeft asks for no more goroutines than before. There may be fewer: an earlier test's may have ended meanwhile.
 func noGoroutineLeft(t testing.TB, before int) {
 	t.Helper()
-	for range 1000 { // those of the runtime come and go
+	for range 100_000 { // those of the runtime come and go
 		if runtime.NumGoroutine() <= before {
 			return
 		}

@@ -147,13 +147,13 @@ type waiter struct {
 	inFlight int           // with the call that was granted; 0: still waiting
 }
 
-// Permit is the admission of one call. Release it once the call has ended, however it ended. It must not be copied, nor
-// released from two goroutines at once. The zero Permit holds nothing.
+// Permit is the admission of one call. Release it once the call has ended, however it ended. It must not be copied. The
+// zero Permit holds nothing.
 type Permit struct {
 	limiter  *Limiter
 	admitted time.Duration // a fixed limiter has no use for it
 	inFlight int           // with this call, when it was admitted
-	released bool
+	released uint32        // 1 once it is settled
 }
 
 // outcome is what a limiter learns from the end of a call.
@@ -212,17 +212,18 @@ func (l *Limiter) Acquire(ctx context.Context) (Permit, error) {
 	return l.wait(ctx, never, l.reading())
 }
 
-// Release gives the permit back after a call that ended with that verdict. Only the first Release counts. An adaptive limiter learns from OK, by the time since the permit was granted, and from no other
+// Release gives the permit back after a call that ended with that verdict. Only the first Release counts, also among
+// concurrent ones. An adaptive limiter learns from OK, by the time since the permit was granted, and from no other
 // verdict: none can say that the caller's own timeout ended the call. A policy tells that apart by itself.
 func (p *Permit) Release(v Verdict) {
-	if p.limiter == nil {
+	if p.limiter == nil || !atomic.CompareAndSwapUint32(&p.released, 0, 1) {
 		return
 	}
 	o := outcomeIgnored
 	if v.Kind() == KindOK {
 		o = outcomeSuccess
 	}
-	p.release(o, p.limiter.reading())
+	p.settle(o, p.limiter.reading())
 }
 
 // Stats is one snapshot of the limiter.
@@ -378,10 +379,16 @@ func (p *Permit) release(o outcome, now time.Duration) (limit int, changed bool)
 	if l == nil {
 		return 0, false
 	}
-	if p.released {
+	if p.released != 0 {
 		return int(l.limit.Load()), false
 	}
-	p.released = true
+	p.released = 1
+	return p.settle(o, now)
+}
+
+// settle returns a permit that is marked as released.
+func (p *Permit) settle(o outcome, now time.Duration) (limit int, changed bool) {
+	l := p.limiter
 	l.inFlight.Add(-1)
 	if learns := o != outcomeIgnored && l.adaptive(); learns || l.waiting.Load() > 0 {
 		l.mu.Lock()
