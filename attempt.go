@@ -25,8 +25,8 @@ func (c *call) timeLeft() bool {
 
 // admitted passes limiter, breaker and the before-attempt hook. The limiter goes first, so that a call which it refuses
 // cannot spend a probe. Where it returns false, the call has ended or v is the outcome of the attempt.
-func (c *call) admitted(h *held) (v Verdict, ok bool) {
-	if err := c.acquire(h); err != nil {
+func (c *call) admitted() (v Verdict, ok bool) {
+	if err := c.acquire(); err != nil {
 		if !c.ended {
 			v = c.limited(err)
 		}
@@ -35,19 +35,25 @@ func (c *call) admitted(h *held) (v Verdict, ok bool) {
 	if b := c.policy.breaker; b != nil {
 		lease, retryAfter, ok := b.allow(c.at(b.time), c.policy.subscriber())
 		if !ok {
-			c.settle(h)
+			c.settle()
 			c.reject(ReasonBreakerOpen, retryAfter)
 			return v, false
 		}
-		h.lease, h.holds = lease, true
+		c.held.lease, c.held.holds = lease, true
 	}
-	hook := c.policy.set.beforeAttempt
-	return v, hook == nil || c.before(hook)
+	if c.policy.set.beforeAttempt == nil {
+		return v, true
+	}
+	if err := c.before(false); err != nil {
+		c.finish(ReasonPermanent, err)
+		return v, false
+	}
+	return v, !c.callerEnded() && c.timeLeft()
 }
 
 // acquire takes a permit, if need be after a wait in the limiter's queue.
-func (c *call) acquire(h *held) error {
-	l := c.policy.limiter
+func (c *call) acquire() error {
+	l, h := c.policy.limiter, &c.held
 	if l == nil {
 		return nil
 	}
@@ -77,16 +83,12 @@ func (c *call) limited(err error) Verdict {
 }
 
 // before runs the before-attempt hook, whose time counts.
-func (c *call) before(hook func(context.Context, AttemptInfo) error) bool {
-	info := AttemptInfo{Policy: c.policy.name, Number: c.total + 1, Remaining: c.left()}
+func (c *call) before(hedged bool) error {
+	info := AttemptInfo{Policy: c.policy.name, Number: c.total + 1, Hedged: hedged, Remaining: c.left()}
 	info.Bound, _ = c.policy.arm(info.Remaining, c.untilBy, c.now)
-	err := hook(c.ctx, info)
+	err := c.policy.set.beforeAttempt(c.ctx, info)
 	c.now = c.policy.time.now()
-	if err != nil {
-		c.finish(ReasonPermanent, err)
-		return false
-	}
-	return !c.callerEnded() && c.timeLeft()
+	return err
 }
 
 // arm makes the context of attempt number n.
@@ -145,8 +147,8 @@ func (c *call) classify(a *attemptContext, err error, value Verdict) (v, evidenc
 }
 
 // record feeds what the attempt taught, with one reading for all.
-func (c *call) record(h *held, v, evidence Verdict) {
-	p, a := c.policy, h.attempt
+func (c *call) record(v, evidence Verdict) {
+	p, h, a := c.policy, &c.held, c.held.attempt
 	took := c.now - a.began
 	a.end()
 	if v.Kind() == KindOK {
@@ -157,11 +159,11 @@ func (c *call) record(h *held, v, evidence Verdict) {
 	}
 	switch {
 	case v.Kind() == KindOK:
-		c.release(h, outcomeSuccess)
+		c.release(outcomeSuccess)
 	case c.hit > 0:
-		c.release(h, outcomeTimeout)
+		c.release(outcomeTimeout)
 	default:
-		c.release(h, outcomeIgnored)
+		c.release(outcomeIgnored)
 	}
 	h.attempt, h.holds = nil, false
 	if overrun := c.now - a.until(); overrun >= time.Second && p.listened() {
@@ -176,12 +178,12 @@ func (c *call) record(h *held, v, evidence Verdict) {
 }
 
 // release settles the permit of an attempt.
-func (c *call) release(h *held, o outcome) {
+func (c *call) release(o outcome) {
 	l := c.policy.limiter
 	if l == nil {
 		return
 	}
-	if limit, changed := h.permit.release(o, c.at(l.time)); changed && c.policy.listened() {
+	if limit, changed := c.held.permit.release(o, c.at(l.time)); changed && c.policy.listened() {
 		c.policy.emit(Event{Kind: EventLimitChanged, Limit: limit})
 	}
 }
@@ -219,7 +221,8 @@ func (c *call) normalLatency() time.Duration {
 }
 
 // settle gives back what an attempt holds that was not judged.
-func (c *call) settle(h *held) {
+func (c *call) settle() {
+	h := &c.held
 	if h.attempt != nil {
 		h.attempt.end()
 	}
@@ -230,5 +233,5 @@ func (c *call) settle(h *held) {
 	if b := c.policy.breaker; b != nil {
 		h.lease.done(Permanent, 0, c.at(b.time), c.policy.subscriber())
 	}
-	c.release(h, outcomeIgnored)
+	c.release(outcomeIgnored)
 }

@@ -114,10 +114,8 @@ func (c *call) wait(f *callback, delay time.Duration) {
 	if p.listened() {
 		p.emit(Event{Kind: EventRetrying, Attempt: c.total + 1, Delay: delay, Err: c.failed})
 	}
-	if f.discard != nil && c.valued {
-		f.discard()
-		c.valued = false
-	}
+	f.release()
+	c.valued = false
 	if delay > 0 {
 		fired, stop := p.time.timer(delay)
 		select {
@@ -216,7 +214,7 @@ func (c *call) retriesSpent(r Reason) bool {
 
 // finish ends the call: the one place where the terminal event comes from.
 func (c *call) finish(r Reason, err error) {
-	c.settle(&c.held)
+	c.settle()
 	c.ended, c.reason, c.err = true, r, err
 	if r != ReasonSucceeded && c.retriesSpent(r) {
 		if above := attemptFrom(c.ctx); above != nil {

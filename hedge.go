@@ -57,15 +57,13 @@ type legMaker interface{ leg() leg }
 // leg is one run of a callback that may outlive the call, with the value that it returns.
 type leg interface {
 	call(ctx context.Context) error
-	judge(rules []Rule) Verdict // of the value
-	discard(hooks []any)
+	discard(hooks []any) // releases the value
 }
 
 type errorCallback func(context.Context) error
 
 func (f errorCallback) leg() leg                       { return f }
 func (f errorCallback) call(ctx context.Context) error { return f(ctx) }
-func (f errorCallback) judge([]Rule) Verdict           { return OK }
 func (f errorCallback) discard([]any)                  {}
 
 type valueCallback[T any] func(context.Context) (T, error)
@@ -80,13 +78,6 @@ type valueLeg[T any] struct {
 func (l *valueLeg[T]) call(ctx context.Context) (err error) {
 	l.value, err = l.fn(ctx)
 	return err
-}
-
-func (l *valueLeg[T]) judge(rules []Rule) Verdict {
-	if rule := resultRule[T](rules); rule != nil {
-		return rule(l.value)
-	}
-	return OK
 }
 
 func (l *valueLeg[T]) discard(hooks []any) { discard(hooks, l.value) }
@@ -149,16 +140,11 @@ func (r *runner) late() {
 	if l := p.limiter; l != nil {
 		r.permit.release(outcomeIgnored, l.time.now())
 	}
-	r.discard(p.set.discards)
-	if r.panicked != nil {
+	switch {
+	case r.panicked != nil:
 		p.emit(Event{Kind: EventOrphanedWork, Attempt: r.attempt.number, Err: r.panicked})
-	}
-}
-
-// discard releases the value of a leg that returned one.
-func (r *runner) discard(hooks []any) {
-	if r.err == nil && r.panicked == nil && !r.exited {
-		r.leg.discard(hooks)
+	case r.err == nil && !r.exited:
+		r.leg.discard(p.set.discards)
 	}
 }
 
@@ -194,16 +180,12 @@ func (c *call) race(f *callback) Verdict {
 	if !c.timeLeft() {
 		return OK
 	}
-	first := &runner{}
-	if v, ok := c.admitted(&first.held); !ok {
-		if c.ended {
-			c.settle(&first.held)
-		}
+	if v, ok := c.admitted(); !ok {
 		return v
 	}
 	r := race{out: make(chan *runner, c.policy.set.hedge.MaxConcurrent), stop: func() {}}
 	defer r.finish(c)
-	due := r.start(c, first, false)
+	due := r.start(c, false)
 	for {
 		select {
 		case done := <-r.out:
@@ -221,10 +203,12 @@ func (c *call) race(f *callback) Verdict {
 	}
 }
 
-// start lets a leg run, and returns what tells when the next one is due.
-func (r *race) start(c *call, l *runner, hedged bool) <-chan time.Time {
+// start lets a leg run with what the call holds, and returns what tells when the next one is due.
+func (r *race) start(c *call, hedged bool) <-chan time.Time {
 	c.total++
-	l.leg, l.attempt = c.legs.leg(), c.arm(c.total, hedged)
+	l := &runner{held: c.held, leg: c.legs.leg()}
+	c.held = held{}
+	l.attempt = c.arm(c.total, hedged)
 	r.flying = append(r.flying, l)
 	r.newest, r.asked = c.now, false
 	go l.run(r.out)
@@ -257,14 +241,13 @@ func (r *race) another(c *call) <-chan time.Time {
 		p.emit(Event{Kind: EventHedgeSuppressed, Attempt: c.total + 1, Delay: delay})
 		return nil
 	}
-	l := &runner{}
-	if !c.admit(&l.held) {
-		c.settle(&l.held)
+	if !c.admitsHedge() {
+		c.settle()
 		return nil
 	}
 	p.winRate.count(1, 0, c.now)
 	p.emit(Event{Kind: EventHedgeStarted, Attempt: c.total + 1, Delay: delay})
-	return r.start(c, l, true)
+	return r.start(c, true)
 }
 
 // suppressed asks whether the dependency is failing, or hedges have stopped winning.
@@ -276,10 +259,10 @@ func (c *call) suppressed() bool {
 	return !p.winRate.allows(c.now)
 }
 
-// admit passes a leg beside others through the guards, which it never waits for, and through the hook, whose refusal only
+// admitsHedge passes a leg beside others through the guards, which it never waits for, and through the hook, whose refusal only
 // means that the leg does not start. The budget is asked last.
-func (c *call) admit(h *held) bool {
-	p := c.policy
+func (c *call) admitsHedge() bool {
+	p, h := c.policy, &c.held
 	if l := p.limiter; l != nil {
 		if h.permit, h.holds = l.tryAcquire(c.at(l.time)); !h.holds {
 			return false
@@ -292,12 +275,8 @@ func (c *call) admit(h *held) bool {
 		}
 		h.lease, h.holds = lease, true
 	}
-	if hook := p.set.beforeAttempt; hook != nil {
-		info := AttemptInfo{Policy: p.name, Number: c.total + 1, Hedged: true, Remaining: c.left()}
-		info.Bound, _ = p.arm(info.Remaining, c.untilBy, c.now)
-		err := hook(c.ctx, info)
-		c.now = p.time.now()
-		if err != nil || c.ctx.Err() != nil || c.left() <= 0 {
+	if p.set.beforeAttempt != nil {
+		if err := c.before(true); err != nil || c.ctx.Err() != nil || c.left() <= 0 {
 			return false
 		}
 	}
@@ -308,50 +287,42 @@ func (c *call) admit(h *held) bool {
 	return paid
 }
 
-// take judges a leg that has ended, and reports whether the race is over.
+// take judges a leg that has ended, and reports whether the race is over. From here on the call holds what the leg held,
+// its value included: if a rule panics, leave releases it.
 func (r *race) take(c *call, f *callback, done *runner) (over bool) {
+	p, number, hedged := c.policy, done.attempt.number, done.attempt.hedged
 	r.flying = without(r.flying, done)
-	if done.panicked != nil || done.exited {
-		c.abort(done)
-	}
-	value := OK
-	if done.err == nil {
-		value = done.leg.judge(c.policy.set.rules)
-	}
-	number, hedged := done.attempt.number, done.attempt.hedged
-	v, evidence := c.classify(done.attempt, done.err, value)
-	c.record(&done.held, v, evidence)
-	r.verdict = v
-	won, alone := v.Kind() == KindOK, len(r.flying) == 0
-	if won && hedged {
-		c.policy.winRate.count(0, 1, c.now)
-		c.policy.emit(Event{Kind: EventHedgeWon, Attempt: number})
-	}
-	if !won && c.failed != nil {
-		r.failed = append(r.failed, c.failed)
-	}
-	if !won && !alone {
-		done.discard(c.policy.set.discards)
-		return false
+	c.held = done.held
+	switch {
+	case done.exited:
+		runtime.Goexit()
+	case done.panicked != nil:
+		c.panicked = done.panicked
+		panic(done.panicked.value)
 	}
 	if f.adopt != nil {
-		f.adopt(done.leg)
+		f.adopt(done.leg, done.err)
 	}
-	if !won && len(r.failed) > 1 {
+	v, evidence := c.classify(c.held.attempt, done.err, f.verdict(done.err))
+	c.record(v, evidence)
+	r.verdict = v
+	if v.Kind() == KindOK {
+		if hedged {
+			p.winRate.count(0, 1, c.now)
+			p.emit(Event{Kind: EventHedgeWon, Attempt: number})
+		}
+		return true
+	}
+	r.failed = append(r.failed, c.failed)
+	if len(r.flying) > 0 {
+		f.release()
+		return false
+	}
+	if len(r.failed) > 1 {
 		c.failed = legErrors(r.failed)
 		c.cause = c.failed
 	}
 	return true
-}
-
-// abort ends the call as the leg ended: the panic goes on here, on the goroutine of the call.
-func (c *call) abort(done *runner) {
-	c.settle(&done.held)
-	if done.exited {
-		runtime.Goexit()
-	}
-	c.panicked = done.panicked
-	panic(done.panicked.value)
 }
 
 // finish gives up the legs that are still on their way. It is deferred: panics pass through it.

@@ -738,3 +738,60 @@ func TestHedgeLegThatFailsMakesRoomForAnother(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A hook or a rule that panics while legs run must not keep what the leg held.
+func TestHedgePanicOfAHookOrARuleGivesEverythingBack(t *testing.T) {
+	for name, opt := range map[string]func(armed *bool) resilience.Option{
+		"before-attempt hook of a further leg": func(armed *bool) resilience.Option {
+			return resilience.WithBeforeAttempt(func(_ context.Context, a resilience.AttemptInfo) error {
+				if *armed && a.Hedged {
+					panic("hook")
+				}
+				return nil
+			})
+		},
+		"before-attempt hook of the first leg": func(armed *bool) resilience.Option {
+			return resilience.WithBeforeAttempt(func(context.Context, resilience.AttemptInfo) error {
+				if *armed {
+					panic("hook")
+				}
+				return nil
+			})
+		},
+		"result rule": func(armed *bool) resilience.Option {
+			return resilience.WithRules(resilience.OnResult("panics", func(int) resilience.Verdict {
+				if *armed {
+					panic("rule")
+				}
+				return resilience.OK
+			}))
+		},
+		"error rule": func(armed *bool) resilience.Option {
+			return resilience.WithRules(resilience.OnError("panics", resilience.Transient, func(error) bool {
+				if *armed {
+					panic("rule")
+				}
+				return false
+			}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				armed := false
+				br := breakerOf(t, resilience.BreakerConfig{})
+				limiter, err := resilience.NewLimiter(resilience.FixedLimit(5))
+				require.NoError(t, err)
+				p := hedged(t, resilience.Hedge{}, opt(&armed), resilience.WithSharedBreaker(br), resilience.WithSharedLimiter(limiter))
+				armed = true
+				leg := &byLeg{took: []time.Duration{200 * time.Millisecond, 10 * time.Millisecond}}
+				if name == "error rule" {
+					leg.errs = []error{errDown}
+				}
+				require.Panics(t, func() { _, _ = resilience.Do(t.Context(), p, leg.fn) })
+				synctest.Wait()
+				require.Zero(t, limiter.Stats().InFlight)
+				require.Equal(t, resilience.StateClosed, br.State())
+			})
+		})
+	}
+}

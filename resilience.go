@@ -111,7 +111,7 @@ func do[T any](c *call, value *T, fn func(ctx context.Context) (T, error)) {
 	}
 	if p.set.hedge != nil {
 		c.legs = valueCallback[T](fn)
-		f.adopt = func(l leg) { *value = l.(*valueLeg[T]).value }
+		f.adopt = func(l leg, err error) { *value, valued = l.(*valueLeg[T]).value, err == nil }
 	}
 	c.run(&f)
 }
@@ -170,9 +170,24 @@ func discard[T any](hooks []any, value T) {
 // on the stack only if nothing in the same struct escapes.
 type callback struct {
 	invoke  func(context.Context) error
-	judge   func() Verdict // the verdict on the value, nil where there is no rule for it
-	discard func()         // releases the value of the last attempt if there is one, nil where there are no values
-	adopt   func(leg)      // takes over the value of the leg that decided, nil where there are no values
+	judge   func() Verdict   // the verdict on the value, nil where there is no rule for it
+	discard func()           // releases the value of the last attempt if there is one, nil where there are no values
+	adopt   func(leg, error) // takes over what a leg returned, nil where there are no values
+}
+
+// verdict is that on the value which came with err.
+func (f *callback) verdict(err error) Verdict {
+	if err == nil && f.judge != nil {
+		return f.judge()
+	}
+	return OK
+}
+
+// release releases the value of the last attempt, if there is one.
+func (f *callback) release() {
+	if f.discard != nil {
+		f.discard()
+	}
 }
 
 // call is one call of a policy. It lives on the stack of Run; nothing that outlives Run may hold it.
@@ -188,7 +203,7 @@ type call struct {
 	until   time.Duration // the effective deadline
 	untilBy boundBy
 
-	held held // what the attempt on this goroutine holds
+	held held // what the attempt that is being admitted, made or judged holds
 
 	total  int     // attempts so far
 	last   Verdict // on the last one
@@ -259,7 +274,7 @@ func (c *call) once(f *callback) Verdict {
 	if !c.timeLeft() {
 		return OK
 	}
-	if v, ok := c.admitted(&c.held); !ok {
+	if v, ok := c.admitted(); !ok {
 		return v
 	}
 	c.total++
@@ -267,12 +282,8 @@ func (c *call) once(f *callback) Verdict {
 	c.held.attempt = a
 	err := answer(a, f.invoke)
 	c.now = c.policy.time.now()
-	v := OK
-	if err == nil && f.judge != nil {
-		v = f.judge()
-	}
-	v, evidence := c.classify(a, err, v)
-	c.record(&c.held, v, evidence)
+	v, evidence := c.classify(a, err, f.verdict(err))
+	c.record(v, evidence)
 	return v
 }
 
@@ -283,10 +294,8 @@ func (c *call) leave(f *callback) {
 		return
 	}
 	c.now = c.policy.time.now()
-	c.settle(&c.held)
-	if f.discard != nil {
-		f.discard()
-	}
+	c.settle()
+	f.release()
 	c.policy.emit(Event{
 		Kind: EventPanicked, Attempt: c.total, Duration: c.now - c.start, Err: c.panicked, Reason: ReasonPanicked,
 	})

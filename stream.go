@@ -70,7 +70,7 @@ func openStream[T any](ctx context.Context, p *policy, open func(context.Context
 		},
 		judge:   func() Verdict { return s.judge(rule) },
 		discard: func() { discard(nil, s) },
-		adopt:   func(l leg) { s = l.(*streamLeg[T]).opened },
+		adopt:   func(l leg, _ error) { s = l.(*streamLeg[T]).opened },
 	}
 	if p.set.hedge != nil {
 		c.legs = streamCallback[T]{ctx, p, open}
@@ -226,5 +226,4 @@ func (l *streamLeg[T]) call(ctx context.Context) (err error) {
 	return err
 }
 
-func (l *streamLeg[T]) judge(rules []Rule) Verdict { return l.opened.judge(resultRule[T](rules)) }
-func (l *streamLeg[T]) discard([]any)              { discard(nil, l.opened) }
+func (l *streamLeg[T]) discard([]any) { discard(nil, l.opened) }
