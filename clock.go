@@ -2,13 +2,13 @@ package resilience
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 )
 
 // Clock is the source of time of a policy or a guard. It is satisfied as it stands by the Clock of
-// github.com/benbjohnson/clock, mock and real. Both methods must be safe for concurrent use.
+// github.com/benbjohnson/clock, mock and real. Both methods must be safe for concurrent use. They may be called with a lock
+// of this package held, and must not call back into it.
 type Clock interface {
 	Now() time.Time
 	// After returns a channel that receives once, when d has passed.
@@ -16,7 +16,7 @@ type Clock interface {
 }
 
 // never is the reading of a timeline that no clock reaches.
-const never = time.Duration(math.MaxInt64)
+const never = Unbounded
 
 // timeline is a clock with an origin. Everything inside the package reckons in readings of a timeline, durations since
 // its origin: they are monotonic, eight bytes long and need no time zone. Two parts may exchange readings only if they

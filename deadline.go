@@ -3,13 +3,14 @@ package resilience
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 // Unbounded switches a deadline or an attempt timeout off.
-const Unbounded = never
+const Unbounded time.Duration = math.MaxInt64
 
 // AttemptCeiling bounds an attempt by the dependency's own latency: Multiple × a quantile of the successful attempts of
 // the last Window. The tighter of it and the attempt timeout wins; under MinSamples there is no ceiling. A zero field means

@@ -36,10 +36,11 @@
 // # Guarantees
 //
 //	concurrency   everything exported is safe for concurrent use, except that a Lease belongs to one goroutine
-//	goroutines    none but the legs of a hedge, and the scheduler's probe while somebody asks; both end by themselves
+//	goroutines    none but the legs of a hedge, the scheduler's probe while somebody asks, and under a Clock of yours what waits
+//	              for it; all end by themselves
 //	blocking      Run returns when the callback has, except for the losing legs of a hedge; a wait ends with the caller
 //	panics        a panic or runtime.Goexit of a callback, a hook or a rule gives everything back and passes through with its value
-//	locks         none is held while code of the user's runs
+//	locks         none is held while code of the user's runs, the methods of a Clock apart
 //	time          monotonic; an injected Clock is followed by everything, and never mixed with the wall clock
 //	deadlines     exact; no wait is begun that cannot end in time
 //	errors        the dependency's own last error is always reachable with errors.Is and errors.As
