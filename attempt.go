@@ -194,15 +194,24 @@ func (c *call) note(a Attempt) {
 		c.policy.emit(Event{Kind: EventAttempt, Attempt: a.Number, Verdict: a.Verdict, Duration: a.Duration, Err: a.Err})
 	}
 	const first, all = 4, 16
-	if len(c.log) < all {
-		if c.log == nil {
-			c.log = make([]Attempt, 0, 4)
-		}
+	switch {
+	case c.first.Number == 0:
+		c.first = a // a retry that succeeds needs no more of the log, and no allocation for it
+	case c.log == nil:
+		c.log = append(make([]Attempt, 0, first), c.first, a)
+	case len(c.log) < all:
 		c.log = append(c.log, a)
-		return
+	default:
+		copy(c.log[first:], c.log[first+1:])
+		c.log[all-1] = a
 	}
-	copy(c.log[first:], c.log[first+1:])
-	c.log[all-1] = a
+}
+
+func (c *call) attemptLog() []Attempt {
+	if c.log == nil && c.first.Number > 0 {
+		c.log = []Attempt{c.first}
+	}
+	return c.log
 }
 
 // at is the newest reading on the timeline of a guard, which may follow a clock of its own.

@@ -105,6 +105,9 @@ func (c *call) delay(v Verdict) time.Duration {
 	if v.Kind() == KindTransient {
 		base = c.policy.measuredBase(base, c.now)
 	}
+	if base == 0 {
+		return 0
+	}
 	return b.curve(base, c.total+1, rand.Float64())
 }
 
@@ -167,7 +170,7 @@ func (c *call) fail(r Reason) { c.failWith(c.error(r)) }
 
 // error is the report on a call that ends now for that reason.
 func (c *call) error(r Reason) *Error {
-	e := &Error{Policy: c.policy.name, Reason: r, Attempts: c.log, Total: c.total, Err: c.failed}
+	e := &Error{Policy: c.policy.name, Reason: r, Attempts: c.attemptLog(), Total: c.total, Err: c.failed}
 	var limited *LimitedError
 	switch {
 	case c.cause == nil || c.failed == nil:

@@ -145,7 +145,7 @@ func tryNone[T any](ctx context.Context, fn func(ctx context.Context) (T, error)
 
 func resultOf[T any](c *call, value T) Result[T] {
 	return Result[T]{
-		Value: value, Err: c.err, Reason: c.reason, Attempts: c.log, Total: c.total, Elapsed: c.now - c.start,
+		Value: value, Err: c.err, Reason: c.reason, Attempts: c.attemptLog(), Total: c.total, Elapsed: c.now - c.start,
 	}
 }
 
@@ -207,6 +207,7 @@ type call struct {
 
 	total  int     // attempts so far
 	last   Verdict // on the last one
+	first  Attempt // of the log
 	log    []Attempt
 	failed error         // the last attempt's error
 	cause  error         // the last one that was more than the ending of a context

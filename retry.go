@@ -127,8 +127,10 @@ func (m MeasuredBackoff) clamp(measured, base time.Duration) time.Duration {
 
 // curve is the delay before attempt n, for a draw u from [0, 1).
 func (b Backoff) curve(base time.Duration, n int, u float64) time.Duration {
-	d := scale(base, math.Pow(b.Factor, float64(n-2)))
-	d = min(d, b.Max)
+	d := min(base, b.Max)
+	if n > 2 {
+		d = min(scale(base, math.Pow(b.Factor, float64(n-2))), b.Max)
+	}
 	switch b.Jitter {
 	case JitterFull:
 		return scale(d, u)
