@@ -23,7 +23,7 @@ func newPolicy(patience time.Duration, more ...resilience.Option) (resilience.Po
 		resilience.WithAttemptTimeout(patience * 3 / 4),
 		resilience.WithBackoff(resilience.Backoff{Base: patience / 50, ThrottledBase: patience / 20}),
 		resilience.WithBreaker(resilience.BreakerConfig{OpenFor: patience / 4, MaxOpenFor: patience / 2}),
-		resilience.WithLimiter(resilience.AdaptiveLimit(50)),
+		resilience.WithLimiter(resilience.LimiterConfig{Min: 10, Max: 50}), // one client: where it starts again after a brownout
 		resilience.WithHedge(resilience.HedgeAt(0.95)),
 		resilience.WithSaturation(resilience.Saturation{Multiple: 4, MinSamples: 10}),
 		resilience.WithRules(resilience.OnResult("HTTP status", judge)),
