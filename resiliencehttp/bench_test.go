@@ -1,10 +1,12 @@
 package resiliencehttp_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -47,12 +49,36 @@ func exchange(b testing.TB, rt http.RoundTripper, req *http.Request) {
 	_ = resp.Body.Close()
 }
 
+// timed is the least that a person would write by hand: a bound for each request.
+func timed(base http.RoundTripper) http.RoundTripper {
+	return roundTrip(func(req *http.Request) (*http.Response, error) {
+		ctx, cancel := context.WithTimeout(req.Context(), 10*time.Second)
+		resp, err := base.RoundTrip(req.WithContext(ctx))
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		resp.Body = cancelling{resp.Body, cancel}
+		return resp, nil
+	})
+}
+
+type cancelling struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (c cancelling) Close() error {
+	defer c.cancel()
+	return c.ReadCloser.Close()
+}
+
 func BenchmarkTransport(b *testing.B) {
 	url, base := loopback(b)
 	for _, c := range []struct {
 		name string
 		rt   http.RoundTripper
-	}{{"bare", base}, {"resilience", guarded(b, base)}} {
+	}{{"bare", base}, {"bare with a timeout", timed(base)}, {"resilience", guarded(b, base)}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
