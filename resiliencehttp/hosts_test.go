@@ -106,7 +106,8 @@ func TestMadeUpHostsDoNotFillMemory(t *testing.T) {
 		}
 		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 	})
-	p := policyOf(t, resilience.WithAttempts(1), resilience.WithBreaker(resilience.BreakerConfig{ConsecutiveFailures: 1, OpenFor: time.Hour, MaxOpenFor: time.Hour}),
+	p := policyOf(t, resilience.WithDeadline(time.Hour), resilience.WithAttemptTimeout(time.Hour),
+		resilience.WithAttempts(1), resilience.WithBreaker(resilience.BreakerConfig{ConsecutiveFailures: 1, OpenFor: time.Hour, MaxOpenFor: time.Hour}),
 		resilience.WithLimiter(resilience.FixedLimit(10)))
 	tr := transportOf(t, base, p)
 	send := func(url string) {

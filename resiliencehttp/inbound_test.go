@@ -180,7 +180,7 @@ func TestTwoHopsStopTogether(t *testing.T) {
 // BR-074: the middleware writes nothing while the handler runs: a handler that ignores its deadline answers alone.
 func TestAHandlerThatIgnoresItsDeadlineAnswersAlone(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
-		s := serve(t, http2, resiliencehttp.Inbound(resiliencehttp.WithRejectExpired())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := serve(t, http2, resiliencehttp.Inbound()(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			for i := range 20 {
 				w.Header().Set("X-Step", fmt.Sprint(i))
 				_, _ = w.Write(make([]byte, 1024))

@@ -140,13 +140,19 @@ type tracked struct {
 	io.Reader
 	closes  atomic.Int64
 	reading atomic.Int64
+	late    atomic.Int64 // reads that began after it was closed
 	misused atomic.Bool
 	reads   atomic.Int64
 }
 
 func (b *tracked) Read(p []byte) (int, error) {
 	b.reads.Add(1)
-	if b.closes.Load() > 0 || b.reading.Add(1) > 1 {
+	// A base may close a body while it reads it, and the read that is on its way then may arrive after the close. Another
+	// one may not.
+	if b.closes.Load() > 0 && b.late.Add(1) > 1 {
+		b.misused.Store(true)
+	}
+	if b.reading.Add(1) > 1 {
 		b.misused.Store(true)
 	}
 	defer b.reading.Add(-1)
