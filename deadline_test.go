@@ -334,7 +334,7 @@ func TestChildContextsAttachWithoutAGoroutine(t *testing.T) {
 					children = append(children, child)
 				}
 				synctest.Wait()
-				require.Equal(t, before, runtime.NumGoroutine(), name)
+				require.LessOrEqual(t, runtime.NumGoroutine(), before, name) // an earlier test's may end meanwhile
 				for _, child := range children {
 					require.NoError(t, child.Err())
 				}
