@@ -152,10 +152,9 @@ func TestReadingAndClosingAtOnce(t *testing.T) {
 
 func TestABufferedResponseThatStallsIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := 0
+		var n atomic.Int64
 		pool, stop := pipeServer(func(w http.ResponseWriter, r *http.Request) {
-			n++
-			switch n {
+			switch n.Add(1) {
 			case 1:
 				drip(w, r, 2, 100*time.Millisecond, true)
 			case 2:
@@ -170,7 +169,7 @@ func TestABufferedResponseThatStallsIsRetried(t *testing.T) {
 		p := policyOf(t, resilience.WithAttemptTimeout(time.Second), resilience.WithDeadline(time.Minute), told.listen())
 		resp, err := transportOf(t, pool, p, resiliencehttp.WithBufferedResponses()).RoundTrip(get(t, "http://a/"))
 		require.NoError(t, err)
-		require.Equal(t, 3, n)
+		require.EqualValues(t, 3, n.Load())
 		require.Equal(t, strings.Repeat("drop ", 20), text(t, resp))
 		require.Len(t, told.of(resilience.EventStalled), 1)
 		attempts := told.of(resilience.EventAttempt)
@@ -224,13 +223,12 @@ func TestADownloadGoesOnWhereItStopped(t *testing.T) {
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := 0
+				var n atomic.Int64
 				pool, stop := pipeServer(func(w http.ResponseWriter, r *http.Request) {
-					etag := `"v1"`
+					etag, before := `"v1"`, int(n.Add(1)-1)
 					if c.etags != nil {
-						etag = c.etags[min(n, len(c.etags)-1)]
+						etag = c.etags[min(before, len(c.etags)-1)]
 					}
-					n++
 					partly(w, r, c.each, etag)
 				})
 				defer stop()
@@ -252,7 +250,7 @@ func TestADownloadGoesOnWhereItStopped(t *testing.T) {
 				resp, err := transportOf(t, pool, p, resiliencehttp.WithResumedDownloads()).RoundTrip(req)
 				require.NoError(t, err)
 				data, err := io.ReadAll(resp.Body)
-				require.Equal(t, c.requests, n)
+				require.EqualValues(t, c.requests, n.Load())
 				switch {
 				case c.complete:
 					require.NoError(t, err)
@@ -270,7 +268,7 @@ func TestADownloadGoesOnWhereItStopped(t *testing.T) {
 				require.NoError(t, resp.Body.Close())
 				_, err = resp.Body.Read(make([]byte, 1))
 				require.Error(t, err)
-				require.Equal(t, c.requests, n, "a closed body is not resumed")
+				require.Equal(t, c.requests, int(n.Load()), "a closed body is not resumed")
 			})
 		})
 	}

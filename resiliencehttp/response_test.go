@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,10 +33,9 @@ func TestTheAttemptEndsWithTheHeaders(t *testing.T) {
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				attempts := 0
+				var attempts atomic.Int64
 				pool, stop := pipeServer(func(w http.ResponseWriter, r *http.Request) {
-					wait := c.headers[attempts]
-					attempts++
+					wait := c.headers[attempts.Add(1)-1]
 					select {
 					case <-time.After(wait):
 					case <-r.Context().Done():
@@ -53,7 +53,7 @@ func TestTheAttemptEndsWithTheHeaders(t *testing.T) {
 				resp, err := tr.RoundTrip(get(t, "http://a/"))
 				require.NoError(t, err)
 				data, err := io.ReadAll(resp.Body)
-				require.Equal(t, c.attempts, attempts)
+				require.EqualValues(t, c.attempts, attempts.Load())
 				if c.cut {
 					require.ErrorIs(t, err, context.DeadlineExceeded)
 					require.ErrorIs(t, err, resilience.ErrDeadlineExceeded)
