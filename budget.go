@@ -141,8 +141,5 @@ func (b *Budget) refillLocked(now time.Duration) {
 	b.full.Store(b.tokens == b.capacity)
 }
 
-// String is the line that Explain prints.
-func (b *Budget) describe(now time.Duration) string {
-	s := b.stats(now)
-	return fmt.Sprintf("%.1f of %.1f tokens", s.Tokens, s.Capacity)
-}
+// text is how Explain prints it.
+func (s BudgetStats) text() string { return fmt.Sprintf("%.1f of %.1f tokens", s.Tokens, s.Capacity) }

@@ -25,9 +25,9 @@ func (p Policy) Explain() string {
 	w := p.p.walk(now)
 	var b strings.Builder
 	b.WriteString(p.p.headline() + "\n\n")
-	section(&b, "Bound first by", p.p.firstBound(w, now))
+	section(&b, "Bound first by", p.p.firstBound(w))
 	section(&b, "Worst case", w.lines()...)
-	section(&b, "Load", p.p.load(now))
+	section(&b, "Load", p.p.load())
 	section(&b, "Measured now", p.p.measuredLines(now)...)
 	section(&b, "Breaker", p.p.breakerLine())
 	section(&b, "Limiter", p.p.limiterLine())
@@ -161,7 +161,7 @@ func (w worstCase) lines() []string {
 }
 
 // firstBound names what a call runs into first.
-func (p *policy) firstBound(w worstCase, now time.Duration) string {
+func (p *policy) firstBound(w worstCase) string {
 	if b := p.breaker; b != nil {
 		switch s := b.Stats(); s.State {
 		case StateOpen:
@@ -175,12 +175,8 @@ func (p *policy) firstBound(w worstCase, now time.Duration) string {
 		}
 	}
 	if b := p.budget; b != nil && p.set.attempts > 1 {
-		at := now
-		if b.time != p.time {
-			at = b.time.now()
-		}
-		if s := b.stats(at); s.Tokens < 1 {
-			return fmt.Sprintf("the spent budget: first attempts only (%.1f of %.1f tokens)", s.Tokens, s.Capacity)
+		if s := b.Stats(); s.Tokens < 1 {
+			return fmt.Sprintf("the spent budget: first attempts only (%s)", s.text())
 		}
 	}
 	return w.firstBound(p.set)
@@ -216,7 +212,7 @@ func (w worstCase) neverStarted(attempts int) string {
 }
 
 // load is how much more than one request a call can make.
-func (p *policy) load(now time.Duration) string {
+func (p *policy) load() string {
 	s := p.set
 	if s.attempts == 1 {
 		return "1x: no retries"
@@ -229,11 +225,7 @@ func (p *policy) load(now time.Duration) string {
 	if b == nil {
 		return text + fmt.Sprintf("; sustained %dx, there is no budget", s.attempts)
 	}
-	at := now
-	if b.time != p.time {
-		at = b.time.now()
-	}
-	return text + fmt.Sprintf("; sustained %sx (budget: %s)", trimmed(1+float64(b.deposit)/tokenUnit), b.describe(at))
+	return text + fmt.Sprintf("; sustained %sx (budget: %s)", trimmed(1+float64(b.deposit)/tokenUnit), b.Stats().text())
 }
 
 func (p *policy) measuredLines(now time.Duration) []string {
@@ -295,7 +287,7 @@ func (p *policy) limiterLine() string {
 	if p.limiter == nil {
 		return notConfigured
 	}
-	return p.limiter.explain(p.limiter.time.now())
+	return p.limiter.explain()
 }
 
 func (p *policy) classifierLines() []string {

@@ -425,7 +425,7 @@ func endedWait(ctx context.Context) error {
 }
 
 // explain is one line about the limiter, for Explain.
-func (l *Limiter) explain(time.Duration) string {
+func (l *Limiter) explain() string {
 	s := l.Stats()
 	var b strings.Builder
 	if !l.adaptive() {

@@ -172,12 +172,12 @@ func TestLimiterExplainsItself(t *testing.T) {
 	fixed := newLimiter(&LimiterConfig{Fixed: 10, Queue: 5}, standardTime)
 	_, ok := fixed.tryAcquire(0)
 	require.True(t, ok)
-	require.Equal(t, "fixed 10, 1 in flight, 0 of 5 waiting", fixed.explain(0))
+	require.Equal(t, "fixed 10, 1 in flight, 0 of 5 waiting", fixed.explain())
 
 	l := newLimiter(&LimiterConfig{Initial: 20, Min: 1, Max: 20}, standardTime)
-	require.Equal(t, "limit 20 (1-20), 0 in flight, 0 of 0 waiting; baseline cold", l.explain(0))
+	require.Equal(t, "limit 20 (1-20), 0 in flight, 0 of 0 waiting; baseline cold", l.explain())
 	fill(t, l, 51*time.Millisecond, 0, outcomeSuccess, 1)
-	require.Equal(t, "limit 20 (1-20), 0 in flight, 0 of 0 waiting; baseline 51ms", l.explain(0))
+	require.Equal(t, "limit 20 (1-20), 0 in flight, 0 of 0 waiting; baseline 51ms", l.explain())
 }
 
 func TestFullCountsWhatIsInFlight(t *testing.T) {

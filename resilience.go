@@ -210,7 +210,7 @@ type call struct {
 	first  Attempt // of the log
 	log    []Attempt
 	failed error         // the last attempt's error
-	cause  error         // the last one that was more than the ending of a context
+	cause  error         // the last one of the dependency: neither the mere ending of a context nor a refusal by the limiter
 	valued bool          // the last attempt returned a value with a nil error
 	spent  bool          // a policy beneath the last attempt has spent its retries
 	cut    bool          // the time left cut the last attempt
