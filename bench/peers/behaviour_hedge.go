@@ -63,8 +63,8 @@ func legsPerCall(s stack, latency time.Duration) float64 {
 		all.Go(func() {
 			for range each {
 				_ = s.call(context.Background(), func(ctx context.Context) error {
-					legs.Add(1)
-					took := time.Duration((0.8 + 0.27*rand.ExpFloat64()) * float64(latency))
+					draw := rand.New(rand.NewPCG(uint64(legs.Add(1)), 1)).ExpFloat64()
+					took := time.Duration((0.8 + 0.27*draw) * float64(latency))
 					select {
 					case <-time.After(took):
 						return nil
