@@ -11,7 +11,7 @@ import (
 )
 
 // Hedge starts another leg of an attempt when the newest one takes longer than almost all of them: after
-// max(Quantile of the legs of the last Window, MinDelay). There is no fixed delay, on purpose: in a brownout it hedges every
+// max(Quantile of the first legs of the last Window, MinDelay). There is no fixed delay, on purpose: in a brownout it hedges every
 // call. Under MinSamples nothing is hedged. A zero field means the default, except Quantile.
 //
 // The first leg that succeeds wins, and never waits for the others: they are cancelled, their values are released (see
@@ -19,11 +19,11 @@ import (
 // itself.
 type Hedge struct {
 	Quantile      float64       // at least 0.5 and less than 1: the share of legs that is not followed by another one
-	MaxConcurrent int           // legs of one call at once, the first one included; default 2
+	MaxConcurrent int           // legs of one call at once, the first one included; default 2, at most 100
 	MinSamples    int           // default 20
 	MinDelay      time.Duration // default 10 ms
 	Window        time.Duration // default 30 s
-	SuppressAt    float64       // no leg starts while the breaker's failure rate is above this share of its trip point; default 0.5, 1 = never
+	SuppressAt    float64       // no leg starts while the breaker's failure rate is at or above this share of its trip point; default 0.5, 1 = never
 	WinRate       WinRate       // zero = off
 }
 
@@ -39,7 +39,9 @@ func (h Hedge) resolve(c *checker) Hedge {
 	if !(h.Quantile >= 0.5 && h.Quantile < 1) {
 		c.refuse("Hedge.Quantile", h.Quantile, "at least 0.5 and less than 1")
 	}
-	c.atLeast("Hedge.MaxConcurrent", h.MaxConcurrent, 2)
+	if h.MaxConcurrent < 2 || h.MaxConcurrent > 100 {
+		c.refuse("Hedge.MaxConcurrent", h.MaxConcurrent, "2 to 100")
+	}
 	c.atLeast("Hedge.MinSamples", h.MinSamples, 1)
 	c.positive("Hedge.MinDelay", h.MinDelay)
 	c.positive("Hedge.Window", h.Window)
@@ -82,16 +84,19 @@ func (l *valueLeg[T]) call(ctx context.Context) (err error) {
 
 func (l *valueLeg[T]) discard(hooks []any) { discard(hooks, l.value) }
 
-// runner is a leg on its way. Its goroutine owns err, panicked and exited until it has handed the runner over.
+// runner is a leg on its way, or the hook that is asked before one. Its goroutine owns what is beneath state until it has
+// handed the runner over.
 //
 // States: running -> finished (its goroutine handed it over, and whoever receives it settles it), or running -> abandoned
 // (the race is over, and its goroutine settles it at the end of the callback). One compare-and-swap decides.
 type runner struct {
 	held
-	leg   leg
+	leg   leg         // nil: the hook
+	info  AttemptInfo // for the hook
 	state atomic.Int32
 
 	err      error
+	ended    time.Duration // when the callback returned
 	panicked *legPanic
 	exited   bool // runtime.Goexit
 }
@@ -113,10 +118,11 @@ func (p *legPanic) Error() string {
 	return fmt.Sprintf("a leg of the hedge panicked: %v\n%s", p.value, p.stack)
 }
 
-// run makes the leg's attempt and hands it over; out has room for every runner of the race.
+// run makes the leg's attempt, or asks the hook, and hands the runner over; out has room for every runner of the race.
 func (r *runner) run(out chan<- *runner) {
 	returned := false
 	defer func() {
+		r.ended = r.attempt.policy.time.now()
 		if !returned {
 			if v := recover(); v != nil {
 				r.panicked = &legPanic{v, debug.Stack()}
@@ -130,7 +136,11 @@ func (r *runner) run(out chan<- *runner) {
 		}
 		r.late()
 	}()
-	r.err = answer(r.attempt, r.leg.call)
+	if r.leg == nil {
+		r.err = r.attempt.policy.set.beforeAttempt(r.attempt, r.info)
+	} else {
+		r.err = answer(r.attempt, r.leg.call)
+	}
 	returned = true
 }
 
@@ -143,9 +153,11 @@ func (r *runner) late() {
 	switch {
 	case r.panicked != nil:
 		p.emit(Event{Kind: EventOrphanedWork, Attempt: r.attempt.number, Err: r.panicked})
-	case r.err == nil && !r.exited:
+		return
+	case r.err == nil && !r.exited && r.leg != nil:
 		r.leg.discard(p.set.discards)
 	}
+	r.attempt.overran(r.ended)
 }
 
 // hedges reports whether the next attempt is a race: whether another leg might be started at all.
@@ -166,12 +178,14 @@ func (c *call) sheddable() bool {
 // race is one attempt whose legs run on goroutines of their own. It does not hold the call, which would escape with it.
 type race struct {
 	out     chan *runner
-	flying  []*runner
+	flying  []*runner // legs
+	hook    *runner   // that is asked before another leg, and holds what the leg will; nil: none
 	failed  []error
+	spent   bool          // a policy beneath a leg that failed has spent its retries
 	stop    func()        // of the timer for the next leg
 	newest  time.Duration // when the newest leg started
 	asked   bool          // whether one may follow it: that is asked once
-	verdict Verdict
+	verdict Verdict       // on the leg that won; of those that failed the last one, or the one with the longest pushback
 }
 
 // race makes one attempt that may have several legs. It ends with the first leg that succeeds, or with the last one that
@@ -189,16 +203,19 @@ func (c *call) race(f *callback) Verdict {
 	for {
 		select {
 		case done := <-r.out:
-			c.now = c.policy.time.now()
-			if r.take(c, f, done) {
+			switch {
+			case done == r.hook:
+				due = r.answered(c)
+			case r.take(c, f, done):
 				return r.verdict
-			}
-			if due == nil && !r.asked {
+			case due == nil && !r.asked:
 				due = r.due(c) // there is room for another one now
 			}
 		case <-due:
 			c.now = c.policy.time.now()
-			due = r.another(c)
+			if due = nil; len(r.out) == 0 { // else there is an answer, and no need of another leg
+				due = r.another(c)
+			}
 		}
 	}
 }
@@ -229,25 +246,69 @@ func (r *race) due(c *call) <-chan time.Time {
 	return due
 }
 
-// another starts another leg if nothing speaks against it. What does never harms the legs that run.
+// another starts another leg, or asks the hook about it, if nothing speaks against it. What does never harms the legs that
+// run, and they are not held up by the hook.
 func (r *race) another(c *call) <-chan time.Time {
 	p := c.policy
-	delay := c.now - r.newest
 	r.asked = true
-	if c.ctx.Err() != nil || c.left() <= 0 || p.set.drain.isDraining() {
+	if c.gone() || p.breaker != nil && !p.breaker.closed() {
 		return nil
 	}
 	if c.suppressed() {
-		p.emit(Event{Kind: EventHedgeSuppressed, Attempt: c.total + 1, Delay: delay})
+		p.emit(Event{Kind: EventHedgeSuppressed, Attempt: c.total + 1, Delay: c.now - r.newest})
 		return nil
 	}
 	if !c.admitsHedge() {
 		c.settle()
 		return nil
 	}
-	p.winRate.count(1, 0, c.now)
-	p.emit(Event{Kind: EventHedgeStarted, Attempt: c.total + 1, Delay: delay})
+	if p.set.beforeAttempt == nil {
+		return r.hedge(c)
+	}
+	r.hook = &runner{held: c.held}
+	c.held = held{}
+	r.hook.attempt, r.hook.info = c.hook(true)
+	go r.hook.run(r.out)
+	return nil
+}
+
+// answered goes on after the hook has returned.
+func (r *race) answered(c *call) <-chan time.Time {
+	h := r.hook
+	r.hook = nil
+	c.held = h.held
+	h.check(c)
+	c.asked()
+	if h.err != nil || c.gone() {
+		c.settle()
+		return nil
+	}
+	c.held.attempt.end()
+	return r.hedge(c)
+}
+
+// hedge starts another leg.
+func (r *race) hedge(c *call) <-chan time.Time {
+	c.policy.winRate.count(1, 0, c.now)
+	c.policy.emit(Event{Kind: EventHedgeStarted, Attempt: c.total + 1, Delay: c.now - r.newest})
+	c.now = c.policy.time.now() // a listener may have taken its time
 	return r.start(c, true)
+}
+
+// gone reports whether it is too late for another leg.
+func (c *call) gone() bool {
+	return c.ctx.Err() != nil || c.left() <= 0 || c.policy.set.drain.isDraining()
+}
+
+// check lets a panic or runtime.Goexit of the runner go on, on the goroutine of the call.
+func (r *runner) check(c *call) {
+	switch {
+	case r.exited:
+		runtime.Goexit()
+	case r.panicked != nil:
+		c.panicked = r.panicked
+		panic(r.panicked.value)
+	}
 }
 
 // suppressed asks whether the dependency is failing, or hedges have stopped winning.
@@ -259,8 +320,7 @@ func (c *call) suppressed() bool {
 	return !p.winRate.allows(c.now)
 }
 
-// admitsHedge passes a leg beside others through the guards, which it never waits for, and through the hook, whose refusal only
-// means that the leg does not start. The budget is asked last.
+// admitsHedge passes a leg beside others through the guards, which it never waits for. The budget is asked last.
 func (c *call) admitsHedge() bool {
 	p, h := c.policy, &c.held
 	if l := p.limiter; l != nil {
@@ -275,11 +335,6 @@ func (c *call) admitsHedge() bool {
 		}
 		h.lease, h.holds = lease, true
 	}
-	if p.set.beforeAttempt != nil {
-		if err := c.before(true); err != nil || c.ctx.Err() != nil || c.left() <= 0 {
-			return false
-		}
-	}
 	if p.budget == nil {
 		return true
 	}
@@ -293,60 +348,77 @@ func (r *race) take(c *call, f *callback, done *runner) (over bool) {
 	p, number, hedged := c.policy, done.attempt.number, done.attempt.hedged
 	r.flying = without(r.flying, done)
 	c.held = done.held
-	switch {
-	case done.exited:
-		runtime.Goexit()
-	case done.panicked != nil:
-		c.panicked = done.panicked
-		panic(done.panicked.value)
-	}
+	done.check(c)
 	if f.adopt != nil {
 		f.adopt(done.leg, done.err)
 	}
+	c.now = done.ended // not when this goroutine heard of it
 	v, evidence := c.classify(c.held.attempt, done.err, f.verdict(done.err))
 	c.record(v, evidence)
-	r.verdict = v
+	c.now = p.time.now()
 	if v.Kind() == KindOK {
+		r.verdict = v
 		if hedged {
 			p.winRate.count(0, 1, c.now)
 			p.emit(Event{Kind: EventHedgeWon, Attempt: number})
 		}
 		return true
 	}
-	r.failed = append(r.failed, c.failed)
+	r.fail(c, v)
 	if len(r.flying) > 0 {
 		f.release()
 		return false
 	}
+	c.spent = r.spent
 	if len(r.failed) > 1 {
-		c.failed = legErrors(r.failed)
+		c.failed = &legErrors{r.failed}
 		c.cause = c.failed
 	}
 	return true
 }
 
-// finish gives up the legs that are still on their way. It is deferred: panics pass through it.
+// fail books a leg that failed with the verdict v.
+func (r *race) fail(c *call, v Verdict) {
+	r.failed = append(r.failed, c.failed)
+	r.spent = r.spent || c.spent
+	longest, _ := r.verdict.RetryAfter()
+	if pushback, _ := v.RetryAfter(); pushback >= longest || v.Kind() == KindPermanent {
+		r.verdict = v
+	}
+}
+
+// finish gives up what is still on its way. It is deferred: panics pass through it.
 func (r *race) finish(c *call) {
 	p := c.policy
 	r.stop()
+	if r.hook != nil {
+		r.hook.giveUp(c)
+	}
 	for _, l := range r.flying {
+		l.giveUp(c)
 		a := l.attempt
 		took := c.now - a.began
-		a.end()
 		if t := p.terms.Load(); t != nil && !a.hedged && p.learning() {
 			t.hedge.Record(took, c.now) // a lower bound: without it the quantile would forget the slow ones
-		}
-		if b := p.breaker; b != nil {
-			l.lease.done(Permanent, 0, c.at(b.time), p.subscriber())
 		}
 		c.note(Attempt{
 			Number: a.number, Start: a.began - c.start, Duration: took, Bound: a.bound, Verdict: Permanent,
 			Hedged: a.hedged, Discarded: true,
 		})
-		p.emit(Event{Kind: EventHedgeDiscarded, Attempt: a.number, Duration: took})
-		if !l.state.CompareAndSwap(running, abandoned) {
-			go l.late() // it has just returned: releasing its value may take a while, and the winner does not wait
-		}
+	}
+	for _, l := range r.flying { // last: a listener may exit
+		p.emit(Event{Kind: EventHedgeDiscarded, Attempt: l.attempt.number, Duration: c.now - l.attempt.began})
+	}
+}
+
+// giveUp has a runner settle itself when it returns, as soon as it can.
+func (r *runner) giveUp(c *call) {
+	r.attempt.end()
+	if b := c.policy.breaker; b != nil {
+		r.lease.done(Permanent, 0, c.at(b.time), c.policy.subscriber())
+	}
+	if !r.state.CompareAndSwap(running, abandoned) {
+		go r.late() // it has just returned: releasing its value may take a while, and the winner does not wait
 	}
 }
 
@@ -359,15 +431,15 @@ func without(flying []*runner, gone *runner) []*runner {
 	return flying
 }
 
-// legErrors are the failures of a race in which every leg failed.
-type legErrors []error
+// legErrors are the failures of a race in which every leg failed. Its pointer is the error: that can be compared.
+type legErrors struct{ all []error }
 
-func (e legErrors) Error() string {
-	texts := make([]string, len(e))
-	for i, err := range e {
+func (e *legErrors) Error() string {
+	texts := make([]string, len(e.all))
+	for i, err := range e.all {
 		texts[i] = clip(err.Error())
 	}
 	return strings.Join(texts, "; ")
 }
 
-func (e legErrors) Unwrap() []error { return e }
+func (e *legErrors) Unwrap() []error { return e.all }

@@ -8,9 +8,9 @@ import (
 
 // WinRate stops hedges that do not help: while fewer than Minimum of the hedges of the last Window won, the share that may
 // start is halved each quarter of the window, down to MinAllowance; otherwise, and while there are fewer than MinSamples, it
-// returns by 0.25. A zero field means the default, except Minimum; with a zero Minimum it is off.
+// returns by 0.25. A zero field means the default, except Minimum.
 type WinRate struct {
-	Minimum      float64       // 0 to 1
+	Minimum      float64       // more than 0, at most 1
 	Window       time.Duration // default 1 min
 	MinSamples   int           // default 10
 	MinAllowance float64       // default 0.05
@@ -20,9 +20,9 @@ func (w WinRate) resolve(c *checker) WinRate {
 	w.Window = orDefault(w.Window, time.Minute)
 	w.MinSamples = orDefault(w.MinSamples, 10)
 	w.MinAllowance = orDefault(w.MinAllowance, 0.05)
-	c.within("WinRate.Minimum", w.Minimum, 0, 1, "0 to 1")
+	c.within("WinRate.Minimum", w.Minimum, math.SmallestNonzeroFloat64, 1, "more than 0 and at most 1, beside other fields of WinRate")
 	if w.Window < 4 {
-		c.refuse("WinRate.Window", w.Window, "more than 0")
+		c.refuse("WinRate.Window", w.Window, "at least 4ns")
 	}
 	c.atLeast("WinRate.MinSamples", w.MinSamples, 1)
 	c.within("WinRate.MinAllowance", w.MinAllowance, math.SmallestNonzeroFloat64, 1, "more than 0 and at most 1")
