@@ -40,15 +40,44 @@ func (c *call) admitted() (v Verdict, ok bool) {
 			return v, false
 		}
 		c.held.lease, c.held.holds = lease, true
+		if lease.probe != 0 && c.policy.listened() {
+			c.now = c.policy.time.now() // a listener that was told may have taken its time
+		}
 	}
 	if c.policy.set.beforeAttempt == nil {
 		return v, true
 	}
-	if err := c.before(false); err != nil {
-		c.finish(ReasonPermanent, err)
-		return v, false
+	ctx, info := c.hook(false)
+	defer ctx.end()
+	err := c.policy.set.beforeAttempt(ctx, info)
+	c.asked()
+	if err == nil || ownedByContext(err) {
+		if c.callerEnded() || !c.timeLeft() {
+			return v, false
+		}
 	}
-	return v, !c.callerEnded() && c.timeLeft()
+	if err != nil {
+		c.finish(ReasonPermanent, err)
+	}
+	return v, err == nil
+}
+
+// hook is what the before-attempt hook of the next attempt gets. Its context ends with the call's deadline, and is not that
+// of an attempt.
+func (c *call) hook(hedged bool) (*attemptContext, AttemptInfo) {
+	n, left := c.total+1, c.left()
+	ctx := c.context(left, c.untilBy, n, hedged)
+	ctx.hook = true
+	bound, _ := c.policy.arm(left, c.untilBy, c.now)
+	return ctx, AttemptInfo{Policy: c.policy.name, Number: n, Hedged: hedged, Bound: bound, Remaining: left}
+}
+
+// asked takes note of a hook that has returned. Its time is the call's, but not the dependency's.
+func (c *call) asked() {
+	c.now = c.policy.time.now()
+	if l := c.policy.limiter; l != nil {
+		c.held.permit.admitted = c.at(l.time)
+	}
 }
 
 // acquire takes a permit, if need be after a wait in the limiter's queue.
@@ -77,26 +106,22 @@ func (c *call) acquire() error {
 func (c *call) limited(err error) Verdict {
 	c.total++
 	v := judgeError(nil, err)
-	c.failed, c.valued, c.spent, c.cut, c.hit = err, false, false, false, 0
+	c.outcome(err, false)
 	c.note(Attempt{Number: c.total, Start: c.now - c.start, Verdict: v, Err: err})
 	return v
 }
 
-// before runs the before-attempt hook, whose time counts.
-func (c *call) before(hedged bool) error {
-	info := AttemptInfo{Policy: c.policy.name, Number: c.total + 1, Hedged: hedged, Remaining: c.left()}
-	info.Bound, _ = c.policy.arm(info.Remaining, c.untilBy, c.now)
-	err := c.policy.set.beforeAttempt(c.ctx, info)
-	c.now = c.policy.time.now()
-	return err
-}
-
 // arm makes the context of attempt number n.
 func (c *call) arm(n int, hedged bool) *attemptContext {
-	p := c.policy
-	a := &attemptContext{Context: c.ctx, policy: p, began: c.now, remaining: c.left(), number: n, hedged: hedged}
-	a.bound, a.by = p.arm(a.remaining, c.untilBy, c.now)
-	if a.by != byNothing && !p.time.injected() {
+	bound, by := c.policy.arm(c.left(), c.untilBy, c.now)
+	return c.context(bound, by, n, hedged)
+}
+
+func (c *call) context(bound time.Duration, by boundBy, n int, hedged bool) *attemptContext {
+	a := &attemptContext{
+		Context: c.ctx, policy: c.policy, began: c.now, bound: bound, by: by, remaining: c.left(), number: n, hedged: hedged,
+	}
+	if by != byNothing && !c.policy.time.injected() {
 		a.deadline = c.begin.Add(a.until() - c.start)
 	}
 	return a
@@ -115,35 +140,50 @@ func answer(a *attemptContext, invoke func(context.Context) error) error {
 // classify says what an attempt is to the call, and what it is to the breaker; value is the verdict on its value. What
 // decides about endings is the state of the contexts when the callback returned, not the text of its error.
 func (c *call) classify(a *attemptContext, err error, value Verdict) (v, evidence Verdict) {
-	c.failed, c.valued, c.cut, c.hit, c.spent = err, err == nil, false, 0, false
+	c.outcome(err, err == nil)
+	callerErr := c.ctx.Err()
+	cancelled := callerErr != nil && !errors.Is(callerErr, context.DeadlineExceeded)
 	if err == nil {
-		if value.Kind() != KindOK {
-			c.failed = &resultError{value}
-			c.cause, c.spent = c.failed, a.retriesSpent()
-		}
-		return value, value
+		return value, c.judged(a, value, cancelled)
 	}
 	c.spent = a.retriesSpent()
-	if c.cause == nil || !ownedByContext(err) {
-		c.cause = err
-	}
 	over := c.now >= a.until()
-	switch callerErr := c.ctx.Err(); {
-	case callerErr != nil && !errors.Is(callerErr, context.DeadlineExceeded):
+	c.cut = callerErr != nil || over && !a.by.own()
+	if !c.cut || c.cause == nil || !ownedByContext(err) {
+		c.cause = c.failed // else it only says that it was told to stop
+	}
+	switch {
+	case cancelled:
 		return Permanent, Permanent
-	case callerErr != nil || over && !a.by.own():
-		c.cut = true
-		if c.now-a.began < c.normalLatency() {
-			return Transient, Permanent // it was not given the time that it normally needs
-		}
+	case c.cut && c.now-a.began < c.normalLatency():
+		return Transient, Permanent // it was not given the time that it normally needs
+	case c.cut:
 		return Transient, Transient
 	case over:
-		c.failed = &attemptTimeoutError{bound: a.bound, err: err}
+		c.failed = &attemptTimeoutError{bound: a.bound, err: c.failed}
 		c.cause, c.hit = c.failed, a.bound
 		return Transient, Transient
 	}
 	v = judgeError(c.policy.set.rules, err)
 	return v, v
+}
+
+// judged books what a rule said of a value, and returns what that is to the breaker.
+func (c *call) judged(a *attemptContext, v Verdict, cancelled bool) (evidence Verdict) {
+	if v.Kind() == KindOK {
+		return v
+	}
+	c.failed = &resultError{v}
+	c.cause, c.spent = c.failed, a.retriesSpent()
+	if cancelled {
+		return Permanent
+	}
+	return v
+}
+
+// outcome begins the books of an attempt, of which nothing is known but what it returned.
+func (c *call) outcome(err error, valued bool) {
+	c.failed, c.valued, c.cut, c.hit, c.spent = err, valued, false, 0, false
 }
 
 // record feeds what the attempt taught, with one reading for all.
@@ -166,9 +206,7 @@ func (c *call) record(v, evidence Verdict) {
 		c.release(outcomeIgnored)
 	}
 	h.attempt, h.holds = nil, false
-	if overrun := c.now - a.until(); overrun >= time.Second && p.listened() {
-		p.emit(Event{Kind: EventOrphanedWork, Attempt: a.number, Duration: overrun})
-	}
+	a.overran(c.now)
 	if v.Kind() == KindOK && !c.logsAll && !p.listened() {
 		return
 	}

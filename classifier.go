@@ -11,8 +11,8 @@ import (
 )
 
 // Rule says what one sort of error or value means. Make one with OnError, OnErrorIs, OnErrorAs or OnResult; the zero Rule
-// matches nothing. A rule runs on the goroutine of the call, with no lock held and once for each attempt; it must not keep
-// the value that it is given.
+// matches nothing. A rule runs on the goroutine of the call, with no lock held and once for each attempt; calls run side by
+// side, and so do their rules. It must not keep the value that it is given.
 type Rule struct {
 	name   string
 	what   string                      // for Explain
@@ -169,6 +169,8 @@ func localMarks(err error) (limited *LimitedError, marked *markedError) {
 			if marked == nil {
 				marked = e
 			}
+		case *Error: // its cause may be a refusal that is no part of the chain
+			limited, _ = localMarks(e.cause)
 		}
 		switch u := err.(type) { //nolint:errorlint // this is the walk
 		case interface{ Unwrap() error }:

@@ -231,3 +231,28 @@ func TestClassifierIsImmutable(t *testing.T) {
 		require.Equal(t, resilience.Transient, verdictOf(t, errDown, o), "an option is a value: what was given counts, not what the slice holds later")
 	})
 }
+
+// A policy beneath was refused by a limiter after its dependency had failed: that is no failure of what is beneath.
+func TestARefusalThatEndedAnotherPolicyIsLimited(t *testing.T) {
+	l, err := resilience.NewLimiter(resilience.FixedLimit(1))
+	require.NoError(t, err)
+	var taken resilience.Permit
+	inner := retrying(resilience.WithSharedLimiter(l), resilience.WithAttempts(2), resilience.WithListener(func(e resilience.Event) {
+		if e.Kind == resilience.EventRetrying {
+			taken, _ = l.Acquire(t.Context())
+		}
+	}))
+	defer taken.Release(resilience.OK)
+	r := retrying(resilience.WithAttempts(1)).Try(t.Context(), func(ctx context.Context) error { return inner.Run(ctx, fail) })
+	require.ErrorIs(t, r.Err, resilience.ErrLimited)
+	require.ErrorIs(t, r.Err, errDown)
+	require.True(t, r.Attempts[0].Verdict.SelfImposed())
+}
+
+func TestACancelledCallIsNoEvidenceWhateverARuleSaysOfItsValue(t *testing.T) {
+	p := retrying(resilience.WithBreaker(resilience.BreakerConfig{}), bad)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := resilience.TryDo(ctx, p, func(context.Context) (int, error) { cancel(); return 7, nil })
+	require.Equal(t, 7, r.Value)
+	require.Zero(t, p.Breaker().Stats().Calls)
+}

@@ -41,11 +41,6 @@ func (a AttemptCeiling) resolve(c *checker) AttemptCeiling {
 	return a
 }
 
-// bindsUnder reports whether a ceiling of the library's own making has room beneath the attempt timeout.
-func (a AttemptCeiling) bindsUnder(attemptTimeout time.Duration) bool {
-	return attemptTimeout != Unbounded && attemptTimeout > defaultCeilingFloor
-}
-
 // boundBy names what bounds an attempt.
 type boundBy uint8
 
@@ -53,7 +48,8 @@ const (
 	byNothing  boundBy = iota
 	byTimeout          // the attempt timeout
 	byCeiling          // the measured ceiling
-	byDeadline         // the time left of the policy's deadline or of a drain's grace
+	byDeadline         // the time left of the policy's deadline
+	byDrain            // the time left of a drain's grace
 	byCaller           // the time left of the deadline of the caller's context
 )
 
@@ -145,6 +141,7 @@ type attemptContext struct {
 	number          int
 	by              boundBy
 	hedged          bool
+	hook            bool        // it is that of the before-attempt hook, and of no attempt
 	spent           atomic.Bool // a policy beneath has spent its retries on this attempt
 	state           atomic.Uint32
 
@@ -196,13 +193,17 @@ func (a *attemptContext) Err() error {
 		}
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.workLocked().Err() // if the bound is over the standard context says so, and knows the cause
+	working := a.workLocked()
+	a.mu.Unlock()
+	if a.policy.time.injected() && a.Context.Err() != nil {
+		<-working.Done() // a goroutine is about to pass it on
+	}
+	return working.Err() // if the bound is over the standard context says so, and knows the cause
 }
 
 // Value also answers for the standard context, which is how context.Cause and child contexts find it.
 func (a *attemptContext) Value(key any) any {
-	if key == (attemptKey{}) {
+	if key == (attemptKey{}) && !a.hook {
 		return a
 	}
 	if _, standard := key.(*int); standard {
@@ -251,6 +252,13 @@ func (a *attemptContext) end() {
 	a.state.Store(contextEnded)
 	if a.cancel != nil {
 		a.cancel()
+	}
+}
+
+// overran tells of a callback that has returned a second or more after its bound.
+func (a *attemptContext) overran(now time.Duration) {
+	if until := a.until(); now >= later(until, time.Second) && a.policy.listened() {
+		a.policy.emit(Event{Kind: EventOrphanedWork, Attempt: a.number, Duration: now - until})
 	}
 }
 

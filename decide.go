@@ -15,6 +15,9 @@ const guardedPause = 100 * time.Millisecond
 // that a retry which cannot happen costs no token.
 func (c *call) decide(f *callback, v Verdict) {
 	p := c.policy
+	if v.Kind() != KindOK {
+		c.now = p.time.now() // rules and listeners may have taken their time
+	}
 	switch {
 	case v.Kind() == KindOK:
 		if p.budget != nil {
@@ -59,20 +62,16 @@ func (c *call) attempts() int {
 // mayRetry finds the wait before the next attempt and asks whether it fits, whether the breaker will be open past it, and
 // whether the budget pays for it.
 func (c *call) mayRetry(v Verdict) (delay time.Duration, ok bool) {
-	p, left := c.policy, c.left()
+	p := c.policy
 	delay = c.delay(v)
+	reason := ReasonDeadlineExceeded
 	pushback, _ := v.RetryAfter()
 	tooLong := pushback > p.set.backoff.Max
-	if late := left != never && later(delay, c.normalLatency()) >= left; late || tooLong {
-		reason := ReasonDeadlineExceeded
-		if tooLong {
-			reason = ReasonAttemptsExhausted
-		}
-		e := c.error(reason)
-		if late {
-			e.wait, e.left = delay, left
-		}
-		c.failWith(e)
+	if tooLong {
+		reason = ReasonAttemptsExhausted
+	}
+	if late := !c.fits(delay); late || tooLong {
+		c.tooLate(reason, delay, late)
 		return 0, false
 	}
 	if b := p.breaker; b != nil {
@@ -91,6 +90,21 @@ func (c *call) mayRetry(v Verdict) (delay time.Duration, ok bool) {
 	return delay, true
 }
 
+// fits reports whether another attempt could still end in time after the delay, as the dependency normally goes.
+func (c *call) fits(delay time.Duration) bool {
+	left := c.left()
+	return left == never || later(delay, c.normalLatency()) < left
+}
+
+// tooLate ends the call instead of a wait; late says whether it is the deadline that leaves no room for it.
+func (c *call) tooLate(r Reason, delay time.Duration, late bool) {
+	e := c.error(r)
+	if late {
+		e.wait, e.left = delay, c.left()
+	}
+	c.failWith(e)
+}
+
 // delay is the wait before the next attempt. A pushback replaces every curve.
 func (c *call) delay(v Verdict) time.Duration {
 	if pushback, ok := v.RetryAfter(); ok {
@@ -99,7 +113,9 @@ func (c *call) delay(v Verdict) time.Duration {
 	b := c.policy.set.backoff
 	if b.Delay != nil {
 		in := BackoffInput{Attempt: c.total + 1, Verdict: v, Err: c.failed, Remaining: c.left()}
-		return max(0, min(b.Delay(in), b.Max))
+		d := max(0, min(b.Delay(in), b.Max))
+		c.now = c.policy.time.now()
+		return d
 	}
 	base := b.base(v)
 	if v.Kind() == KindTransient {
@@ -117,8 +133,15 @@ func (c *call) wait(f *callback, delay time.Duration) {
 	if p.listened() {
 		p.emit(Event{Kind: EventRetrying, Attempt: c.total + 1, Delay: delay, Err: c.failed})
 	}
-	f.release()
-	c.valued = false
+	if c.valued || p.listened() {
+		f.release()
+		c.valued = false
+		c.now = p.time.now()
+		if !c.fits(delay) { // a listener, or what releases the value, has taken too long
+			c.tooLate(ReasonDeadlineExceeded, delay, true)
+			return
+		}
+	}
 	if delay > 0 {
 		fired, stop := p.time.timer(delay)
 		select {
@@ -146,6 +169,9 @@ func (c *call) callerEnded() bool {
 	}
 	e := c.error(reason)
 	e.cause = context.Cause(c.ctx)
+	if c.policy.time.injected() {
+		e.Bound = 0 // the caller's deadline is on another clock
+	}
 	c.failWith(e)
 	return true
 }
@@ -186,7 +212,7 @@ func (c *call) error(r Reason) *Error {
 		if c.until != never {
 			e.Bound = c.until - c.start
 		}
-		if c.policy.set.drain.isDraining() && c.untilBy == byDeadline {
+		if c.untilBy == byDrain {
 			e.cause = ErrDraining
 		}
 	}

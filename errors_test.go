@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/measuredgo/resilience"
 	"github.com/stretchr/testify/require"
 )
@@ -119,4 +122,41 @@ func TestDependencysOwnErrorIsWhatUnwraps(t *testing.T) {
 func TestLimitedErrorText(t *testing.T) {
 	require.Equal(t, "resilience: db: limit reached, retry after 2s", (&resilience.LimitedError{Limiter: "db", RetryAfter: 2 * time.Second}).Error())
 	require.Equal(t, "resilience: limit reached", (&resilience.LimitedError{}).Error())
+}
+
+// A dial timeout is a context.DeadlineExceeded of somebody else's: it tells what was wrong with the dependency.
+func TestTheLastErrorIsTheDependencysOwn(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	foreign := fmt.Errorf("the service behind the service: %w", context.DeadlineExceeded)
+	for _, last := range []error{dial, foreign} {
+		p := retrying()
+		err := p.Run(t.Context(), scripted(errBug, errBug, last).fn)
+		require.ErrorIs(t, err, last)
+		require.NotErrorIs(t, err, errBug)
+	}
+}
+
+// What a callback returns because it was told to stop says nothing about the dependency.
+func TestTheEndingOfOurOwnContextHidesNoError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := retrying(resilience.WithDeadline(time.Second))
+		n := 0
+		err := p.Run(t.Context(), func(ctx context.Context) error {
+			if n++; n == 1 {
+				return errDown
+			}
+			return hang(ctx)
+		})
+		require.ErrorIs(t, err, resilience.ErrDeadlineExceeded)
+		require.ErrorIs(t, err, errDown)
+	})
+}
+
+// The caller's deadline is on the wall clock: what the policy's own would have been is not told in its place.
+func TestACallersDeadlineHasNoBoundUnderAnInjectedClock(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	err := retrying(resilience.WithClock(clock.NewMock())).Run(ctx, hang)
+	require.ErrorIs(t, err, resilience.ErrDeadlineExceeded)
+	require.Zero(t, report(t, err).Bound)
 }

@@ -14,19 +14,20 @@ type Result[T any] struct {
 	// Value is what the last attempt returned. It is there together with a nil Err also where a result rule called it a
 	// failure; Reason tells.
 	Value    T
-	Err      error
-	Reason   Reason
-	Attempts []Attempt // the first 4 and the last 12
-	Total    int
-	Elapsed  time.Duration
+	Err      error         // what Run and Do return
+	Reason   Reason        // why the call ended
+	Attempts []Attempt     // the first 4 and the last 12
+	Total    int           // how many attempts there were
+	Elapsed  time.Duration // of the whole call, waits included
 }
 
 // Run calls fn under the policy. fn gets a context of its own for each attempt, which ends with the attempt's bound and
 // with the attempt.
 //
 // Run blocks until the call has ended, and never returns while fn runs, except that the losing legs of a hedge may run on.
-// A permanent error comes back as fn returned it, every other failure is an *Error. A panic, or runtime.Goexit, passes
-// through with its own value and stack.
+// Before it returns a refusal by the breaker or the budget it pauses, at most 100 ms. A permanent error comes back as fn
+// returned it, every other failure is an *Error; a nil ctx or fn is an error without a call. A panic, or runtime.Goexit,
+// passes through with its own value, and with its own stack unless it is that of a leg (EventPanicked has it).
 func (p Policy) Run(ctx context.Context, fn func(ctx context.Context) error) error {
 	if err := usable(ctx, fn == nil); err != nil {
 		return err
@@ -101,8 +102,9 @@ func do[T any](c *call, value *T, fn func(ctx context.Context) (T, error)) {
 		},
 		discard: func() {
 			if valued {
-				discard(p.set.discards, *value)
-				*value, valued = *new(T), false
+				gone := *value
+				*value, valued = *new(T), false // first: a hook may exit
+				discard(p.set.discards, gone)
 			}
 		},
 	}
@@ -258,7 +260,7 @@ func (c *call) arrive() {
 		c.untilBy = byNothing
 	}
 	if end := p.set.drain.end(p.time); end < c.until {
-		c.until, c.untilBy = end, byDeadline
+		c.until, c.untilBy = end, byDrain
 	}
 	// Under an injected clock the caller's deadline, which is on the wall clock, is left to the caller's context.
 	if d, ok := c.ctx.Deadline(); ok && !p.time.injected() {
