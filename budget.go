@@ -13,7 +13,7 @@ import (
 type BudgetConfig struct {
 	Fraction     float64 // tokens for each successful call; default 0.1; Off = none; at most 1
 	MinPerSecond float64 // tokens for each second of time; default 3; Off = none; the bucket holds ten seconds of them, at least 1
-	Clock        Clock   // of a shared budget; nil: the standard time package. A private budget has the policy's clock
+	Clock        Clock   // nil: that of the policy, of a shared budget the standard time package
 }
 
 // BudgetStats is one look at a budget.
@@ -125,9 +125,14 @@ func (b *Budget) take(reserved bool, now time.Duration) (retryAfter time.Duratio
 	return time.Duration(math.Ceil(float64(need-b.tokens) / b.rate)), false
 }
 
-// refillLocked adds what the time since the last refill is worth. A clock that steps back adds nothing.
+// refillLocked adds what the time since the last refill is worth. An older reading is that of a call which looked at the
+// clock before another one did: its time has been paid for. Only where it is older than a bucket takes to fill, the clock
+// was set back.
 func (b *Budget) refillLocked(now time.Duration) {
 	elapsed := now - b.filled
+	if elapsed < 0 && float64(-elapsed)*b.rate < float64(b.capacity) {
+		return
+	}
 	if b.tokens == b.capacity || b.rate == 0 || elapsed < 0 {
 		b.filled = now
 		return

@@ -234,3 +234,25 @@ func TestClockBeforeItsOriginLeavesUnboundedUnbounded(t *testing.T) {
 		return nil
 	}))
 }
+
+func TestUnderAnInjectedClockTheCallersCancellationIsSeenAtOnce(t *testing.T) {
+	for range 1000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := retrying(resilience.WithClock(clock.NewMock())).Run(ctx, func(ctx context.Context) error {
+			_ = ctx.Done()
+			cancel()
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+			return nil
+		})
+		require.NoError(t, err)
+	}
+}
+
+func TestAClockBeforeItsOriginOverrunsNothing(t *testing.T) {
+	c := clock.NewMock()
+	var h heard
+	p := retrying(resilience.WithClock(c), resilience.WithDeadline(resilience.Unbounded), resilience.WithAttemptTimeout(resilience.Unbounded), h.option())
+	c.Set(time.Unix(-1000, 0))
+	require.NoError(t, p.Run(t.Context(), succeed))
+	require.Empty(t, h.of(resilience.EventOrphanedWork))
+}

@@ -128,3 +128,17 @@ func TestDrainFollowsTheMockClock(t *testing.T) {
 	mock.Add(6 * time.Second)
 	require.ErrorIs(t, p.Run(t.Context(), succeed), resilience.ErrDeadlineExceeded)
 }
+
+func TestADrainIsNotBlamedForAnotherDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := resilience.NewDrain()
+		p := retrying(resilience.WithDrain(d), resilience.WithDeadline(time.Second))
+		time.AfterFunc(500*time.Millisecond, func() { d.Begin(time.Hour) })
+		err := p.Run(t.Context(), hang)
+		require.ErrorIs(t, err, resilience.ErrDeadlineExceeded)
+		require.NotErrorIs(t, err, resilience.ErrDraining)
+		err = p.MustWith(resilience.WithDeadline(2*time.Hour), resilience.WithAttemptTimeout(resilience.Unbounded)).Run(t.Context(), hang)
+		require.ErrorIs(t, err, resilience.ErrDeadlineExceeded)
+		require.ErrorIs(t, err, resilience.ErrDraining, "its grace was the deadline")
+	})
+}

@@ -866,7 +866,7 @@ func TestZeroNegativeAndAbsentMeanDifferentThings(t *testing.T) {
 		"smallest base": resilience.WithBackoff(resilience.Backoff{Base: 1}), "largest base": resilience.WithBackoff(resilience.Backoff{Base: math.MaxInt64}),
 		"largest cap":        resilience.WithBackoff(resilience.Backoff{Max: math.MaxInt64}),
 		"smallest hedge":     resilience.WithHedge(resilience.Hedge{Quantile: 0.5, MinDelay: 1, Window: 1, MinSamples: 1, MaxConcurrent: 2}),
-		"largest hedge":      resilience.WithHedge(resilience.Hedge{Quantile: 0.9, MinDelay: math.MaxInt64, Window: math.MaxInt64, MinSamples: math.MaxInt, MaxConcurrent: 1000}),
+		"largest hedge":      resilience.WithHedge(resilience.Hedge{Quantile: 0.9, MinDelay: math.MaxInt64, Window: math.MaxInt64, MinSamples: math.MaxInt, MaxConcurrent: 100}),
 		"largest floor":      resilience.WithSaturation(resilience.Saturation{Multiple: math.MaxFloat64, Floor: math.MaxInt64, MinSamples: math.MaxInt}),
 		"largest ceiling":    resilience.WithAttemptCeiling(resilience.AttemptCeiling{Multiple: math.MaxFloat64, Window: math.MaxInt64, MinSamples: math.MaxInt}),
 		"largest base, none": resilience.WithMeasuredBackoff(resilience.MeasuredBackoff{Multiple: math.MaxFloat64, Spread: math.MaxFloat64, Window: math.MaxInt64}),

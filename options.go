@@ -39,13 +39,14 @@ func WithAttempts(n int) Option { return option(func(d *draft) { d.attempts = n 
 // WithAttemptCeiling bounds each attempt by the dependency's own latency. Default CeilingAbove(3), which steps aside where
 // it has no room: under an attempt timeout of 50 ms or less, or without one.
 func WithAttemptCeiling(c AttemptCeiling) Option {
-	return option(func(d *draft) { d.ceilingIs, d.ceiling = ceilingWritten, c })
+	return option(func(d *draft) { d.ceilingIs, d.writtenCeiling = ceilingWritten, c })
 }
 
 // WithoutAttemptCeiling leaves the attempt timeout alone.
 func WithoutAttemptCeiling() Option { return option(func(d *draft) { d.ceilingIs = ceilingOff }) }
 
-// WithBackoff says how long to wait before another attempt.
+// WithBackoff says how long to wait before another attempt. Default: exponential from 100 ms, 1 s where the dependency
+// throttles, by a factor of 2 up to 30 s, with full jitter.
 func WithBackoff(b Backoff) Option { return option(func(d *draft) { d.backoff = b }) }
 
 // WithMeasuredBackoff takes the base of the short backoff curve from the dependency's own latency. Off by default.
@@ -63,8 +64,8 @@ func WithBudget(c BudgetConfig) Option {
 
 // WithSharedBudget takes retries from a budget that other policies take from as well.
 func WithSharedBudget(b *Budget) Option {
-	if b == nil {
-		return refused("WithSharedBudget", bare("nil"), "a budget from NewBudget")
+	if b == nil || b.time == nil {
+		return refused("WithSharedBudget", bare("nil or zero"), "a budget from NewBudget")
 	}
 	return option(func(d *draft) { d.budget, d.sharedBudget = nil, b })
 }
@@ -79,8 +80,8 @@ func WithBreaker(c BreakerConfig) Option {
 
 // WithSharedBreaker guards the calls with a breaker that other policies feed as well.
 func WithSharedBreaker(b *Breaker) Option {
-	if b == nil {
-		return refused("WithSharedBreaker", bare("nil"), "a breaker from NewBreaker")
+	if b == nil || b.time == nil {
+		return refused("WithSharedBreaker", bare("nil or zero"), "a breaker from NewBreaker")
 	}
 	return option(func(d *draft) { d.breaker, d.sharedBreaker = nil, b })
 }
@@ -95,8 +96,8 @@ func WithLimiter(c LimiterConfig) Option {
 
 // WithSharedLimiter takes permits from a limiter that other policies take from as well.
 func WithSharedLimiter(l *Limiter) Option {
-	if l == nil {
-		return refused("WithSharedLimiter", bare("nil"), "a limiter from NewLimiter")
+	if l == nil || l.time == nil {
+		return refused("WithSharedLimiter", bare("nil or zero"), "a limiter from NewLimiter")
 	}
 	return option(func(d *draft) { d.limiter, d.sharedLimiter = nil, l })
 }
@@ -134,9 +135,10 @@ func WithClassifier(c *Classifier) Option {
 	return option(func(d *draft) { d.classifier = c })
 }
 
-// WithBeforeAttempt has fn run before each attempt, under the caller's context and outside of the attempt's bound. Its
-// error ends the call as it is: nothing classifies it, nothing retries it. It runs on the goroutine of the call, with no
-// lock held.
+// WithBeforeAttempt has fn run before each attempt, outside of the attempt's bound and under a context that ends with the
+// caller's and with the deadline of the call. Its error ends the call as it is: nothing classifies it, nothing retries it.
+// It runs on the goroutine of the call, that of a further leg of a hedge on one of its own, where its error only means that
+// the leg does not start. No lock is held. Calls run side by side, and so does fn.
 func WithBeforeAttempt(fn func(ctx context.Context, a AttemptInfo) error) Option {
 	if fn == nil {
 		return refused("WithBeforeAttempt", bare("nil"), "a function")
@@ -146,7 +148,7 @@ func WithBeforeAttempt(fn func(ctx context.Context, a AttemptInfo) error) Option
 
 // WithAdmit has fn run as the first thing in each attempt, under the attempt's context. Its error is the outcome of the
 // attempt, classified as an error of the callback, which is skipped. It runs on the goroutine of the attempt, with no lock
-// held.
+// held. Calls run side by side, and so does fn.
 func WithAdmit(fn func(ctx context.Context, a AttemptInfo) error) Option {
 	if fn == nil {
 		return refused("WithAdmit", bare("nil"), "a function")
@@ -164,7 +166,7 @@ func WithListener(fn func(Event)) Option {
 
 // OnDiscard adds what releases a value of type T that nobody gets: of an attempt that is retried, or of a leg that lost. The
 // newest one for a type counts. Without one, a value that is an io.Closer is closed. fn runs on the goroutine of the
-// attempt, with no lock held; a panic in it is swallowed.
+// attempt, with no lock held; a panic in it is swallowed. Calls run side by side, and so does fn.
 func OnDiscard[T any](fn func(value T)) Option {
 	if fn == nil {
 		return refused("OnDiscard", bare("nil"), "a function")
@@ -184,10 +186,10 @@ func WithCriticality(on bool) Option { return option(func(d *draft) { d.critical
 // multiply. Default false.
 func WithNestedRetries(on bool) Option { return option(func(d *draft) { d.nestedRetries = on }) }
 
-// WithDrain ties the policy to the shutdown of the process.
+// WithDrain ties the policy to the shutdown of the process. Default none.
 func WithDrain(drain *Drain) Option {
-	if drain == nil {
-		return refused("WithDrain", bare("nil"), "a drain from NewDrain")
+	if drain == nil || drain.begun == nil {
+		return refused("WithDrain", bare("nil or zero"), "a drain from NewDrain")
 	}
 	return option(func(d *draft) { d.drain = drain })
 }

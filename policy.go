@@ -43,7 +43,8 @@ type settings struct {
 
 	ceilingIs       ceilingSetting
 	measuresCeiling bool
-	ceiling         AttemptCeiling
+	writtenCeiling  AttemptCeiling // as the option has it
+	ceiling         AttemptCeiling // with its defaults
 
 	backoff         Backoff
 	measuredBackoff *MeasuredBackoff // nil: not configured; likewise the pointers beneath
@@ -148,7 +149,7 @@ func (p Policy) Budget() *Budget {
 func defaultSettings() settings {
 	s := noSettings()
 	s.deadline, s.attemptTimeout, s.attempts = 30*time.Second, 10*time.Second, 3
-	s.ceilingIs, s.ceiling = ceilingByDefault, CeilingAbove(3)
+	s.ceilingIs, s.writtenCeiling = ceilingByDefault, CeilingAbove(3)
 	s.budget = &BudgetConfig{}
 	return s
 }
@@ -188,7 +189,7 @@ func bringToLife(name string, s *settings) *policy {
 		budget: s.sharedBudget, breaker: s.sharedBreaker, limiter: s.sharedLimiter,
 	}
 	if s.budget != nil {
-		p.budget = newBudget(*s.budget, s.time)
+		p.budget = newBudget(*s.budget, s.guardTime(s.budget.Clock))
 	}
 	if c := s.breaker; c != nil {
 		p.breaker = newBreaker(c, s.guardTime(c.Clock))
@@ -288,15 +289,15 @@ func (d *draft) resolveCeiling() {
 		d.measuresCeiling = false
 		return
 	case ceilingByDefault:
-		d.measuresCeiling = !d.constantsOnly && d.ceiling.bindsUnder(d.attemptTimeout)
+		d.measuresCeiling = !d.constantsOnly && d.attemptTimeout != Unbounded && d.attemptTimeout > defaultCeilingFloor
 	case ceilingWritten:
 		d.measuresCeiling = true
 	}
 	d.check.under("WithAttemptCeiling", func() {
-		if floor := d.ceiling.Floor; d.ceilingIs == ceilingWritten && floor > 0 && floor >= d.attemptTimeout {
+		if floor := d.writtenCeiling.Floor; floor > 0 && floor >= d.attemptTimeout {
 			d.check.refuse("AttemptCeiling.Floor", floor, fmt.Sprintf("less than WithAttemptTimeout, which is %v", d.attemptTimeout))
 		}
-		d.ceiling = d.ceiling.resolve(d.check)
+		d.ceiling = d.writtenCeiling.resolve(d.check)
 	})
 }
 

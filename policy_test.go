@@ -127,7 +127,7 @@ func wrong() map[string]struct {
 		"backoff factor -":    {resilience.WithBackoff(resilience.Backoff{Factor: -2}), []string{"Backoff.Factor", "-2"}},
 		"backoff jitter":      {resilience.WithBackoff(resilience.Backoff{Jitter: 77}), []string{"Backoff.Jitter"}},
 		"base > max":          {resilience.WithBackoff(resilience.Backoff{Base: 10 * time.Second, Max: time.Second}), []string{"Backoff.Base", "10s", "Backoff.Max", "1s"}},
-		"constant 0":          {resilience.WithBackoff(resilience.ConstantBackoff(0)), []string{"Backoff.Base"}},
+		"constant 0":          {resilience.WithBackoff(resilience.ConstantBackoff(0)), []string{"ConstantBackoff is 0s"}},
 		"constant -":          {resilience.WithBackoff(resilience.ConstantBackoff(-time.Second)), []string{"Backoff.Base", "-1s"}},
 
 		"measured backoff":       {resilience.WithMeasuredBackoff(resilience.MeasuredBackoff{Multiple: -1}), []string{"MeasuredBackoff.Multiple", "-1"}},
@@ -160,6 +160,8 @@ func wrong() map[string]struct {
 		"hedge window":      {resilience.WithHedge(resilience.Hedge{Quantile: 0.9, Window: -1}), []string{"Hedge.Window"}},
 		"hedge suppress":    {resilience.WithHedge(resilience.Hedge{Quantile: 0.9, SuppressAt: 2}), []string{"Hedge.SuppressAt", "2"}},
 		"hedge suppress N":  {resilience.WithHedge(resilience.Hedge{Quantile: 0.9, SuppressAt: nan}), []string{"Hedge.SuppressAt"}},
+		"hedge crowd":       {resilience.WithHedge(resilience.Hedge{Quantile: 0.9, MaxConcurrent: 101}), []string{"Hedge.MaxConcurrent is 101, want 2 to 100"}},
+		"win rate nothing":  {resilience.WithHedge(resilience.Hedge{Quantile: 0.9, WinRate: resilience.WinRate{Window: time.Second}}), []string{"WinRate.Minimum is 0"}},
 		"win rate":          {resilience.WithHedge(resilience.Hedge{Quantile: 0.9, WinRate: resilience.WinRate{Minimum: 2}}), []string{"WinRate.Minimum", "2"}},
 		"win rate NaN":      {resilience.WithHedge(resilience.Hedge{Quantile: 0.9, WinRate: resilience.WinRate{Minimum: nan}}), []string{"WinRate.Minimum"}},
 		"win rate window":   {resilience.WithHedge(resilience.Hedge{Quantile: 0.9, WinRate: resilience.WinRate{Minimum: 0.1, Window: -1}}), []string{"WinRate.Window"}},
@@ -395,4 +397,35 @@ func TestPolicyWithAProblemCannotBeUsedByAccident(t *testing.T) {
 		require.True(t, errors.As(err, new(interface{ Unwrap() []error })))
 	}()
 	resilience.MustNew(resilience.WithAttempts(0))
+}
+
+func TestAFloorThatNobodyWroteRefusesNothing(t *testing.T) {
+	p := resilience.MustNew(resilience.WithAttemptCeiling(resilience.CeilingAbove(3)))
+	_, err := p.With(resilience.WithAttemptTimeout(40 * time.Millisecond))
+	require.NoError(t, err, "as New accepts it")
+	p = resilience.MustNew(resilience.WithAttemptCeiling(resilience.AttemptCeiling{Multiple: 3, Floor: 50 * time.Millisecond}))
+	_, err = p.With(resilience.WithAttemptTimeout(40 * time.Millisecond))
+	require.ErrorContains(t, err, "AttemptCeiling.Floor is 50ms")
+}
+
+func TestZeroObjectsAreRefused(t *testing.T) {
+	for name, o := range map[string]resilience.Option{
+		"WithSharedBudget":  resilience.WithSharedBudget(&resilience.Budget{}),
+		"WithSharedBreaker": resilience.WithSharedBreaker(&resilience.Breaker{}),
+		"WithSharedLimiter": resilience.WithSharedLimiter(&resilience.Limiter{}),
+		"WithDrain":         resilience.WithDrain(&resilience.Drain{}),
+	} {
+		_, err := resilience.New(o)
+		require.ErrorContains(t, err, name+" is nil or zero, want a ")
+	}
+}
+
+func TestAPrivateBudgetMayHaveAClock(t *testing.T) {
+	c := clock.NewMock()
+	p := resilience.MustNew(resilience.WithClassifier(resilience.RetryAll()), resilience.WithBackoff(resilience.NoBackoff()),
+		resilience.WithBudget(resilience.BudgetConfig{MinPerSecond: 0.1, Clock: c}))
+	require.ErrorIs(t, p.Run(t.Context(), fail), resilience.ErrBudgetExhausted)
+	require.InDelta(t, 0, p.Budget().Stats().Tokens, 1e-9)
+	c.Add(time.Hour)
+	require.InDelta(t, 1, p.Budget().Stats().Tokens, 1e-9)
 }

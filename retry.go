@@ -19,7 +19,7 @@ const (
 	JitterNone
 )
 
-// String returns the name in lower case.
+// String returns the name in lower case, "unknown" for any other value.
 func (j Jitter) String() string {
 	switch j {
 	case JitterFull:
@@ -41,10 +41,11 @@ type Backoff struct {
 	Factor        float64       // default 2; 1 is a constant delay
 	Jitter        Jitter        // default JitterFull
 	// Delay is a curve of your own, in place of base, factor and jitter. A negative answer counts as 0, and one above
-	// Max as Max. It runs on the goroutine of the call, with no lock held.
+	// Max as Max. It runs on the goroutine of the call, with no lock held. Calls run side by side, and so does it.
 	Delay func(BackoffInput) time.Duration
 
-	none bool // NoBackoff: both bases are zero
+	none     bool // NoBackoff: both bases are zero
+	constant bool // ConstantBackoff: a zero base is no default
 }
 
 // BackoffInput is what a curve of the user's may know.
@@ -60,10 +61,7 @@ func NoBackoff() Backoff { return Backoff{none: true, Factor: 1, Jitter: JitterN
 
 // ConstantBackoff waits d before each retry, without jitter; d must be positive.
 func ConstantBackoff(d time.Duration) Backoff {
-	if d == 0 {
-		d = -1 // refused by New, as a zero Base would not be
-	}
-	return Backoff{Base: d, ThrottledBase: d, Factor: 1, Jitter: JitterNone}
+	return Backoff{Base: d, ThrottledBase: d, Factor: 1, Jitter: JitterNone, constant: true}
 }
 
 // MeasuredBackoff takes the base of the short curve from the dependency: Multiple × a quantile of its successful
@@ -78,6 +76,9 @@ type MeasuredBackoff struct {
 }
 
 func (b Backoff) resolve(c *checker) Backoff {
+	if b.constant && b.Base == 0 {
+		c.refuse("ConstantBackoff", b.Base, "more than 0 (NoBackoff retries at once)")
+	}
 	for _, f := range []struct {
 		name string
 		d    time.Duration
@@ -92,10 +93,10 @@ func (b Backoff) resolve(c *checker) Backoff {
 		c.within("Backoff.Factor", b.Factor, 1, math.MaxFloat64, "a finite number of at least 1")
 	}
 	if b.Jitter > JitterNone {
-		c.refuse("Backoff.Jitter", b.Jitter, "JitterFull, JitterEqual or JitterNone")
+		c.refuse("Backoff.Jitter", uint8(b.Jitter), "JitterFull, JitterEqual or JitterNone")
 	}
 	if b.none {
-		b.Max = 30 * time.Second
+		b.Max = orDefault(b.Max, 30*time.Second)
 		return b
 	}
 	b.Max = orDefault(b.Max, max(30*time.Second, b.Base, b.ThrottledBase))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -389,4 +390,29 @@ func TestPermanentErrorComesBackUntouched(t *testing.T) {
 		got := resilience.MustNew().Run(t.Context(), func(context.Context) error { return err })
 		require.True(t, got == err, name)
 	}
+}
+
+func TestWithoutABackoffTheLongestPushbackIsStillWritten(t *testing.T) {
+	b := resilience.NoBackoff()
+	b.Max = time.Second
+	took := stopwatch()
+	r := resilience.MustNew(resilience.WithBackoff(b)).Try(t.Context(), fail20)
+	require.Equal(t, resilience.ReasonAttemptsExhausted, r.Reason)
+	require.Equal(t, 20*time.Second, report(t, r.Err).RetryAfter)
+	require.Equal(t, 1, r.Total)
+	require.Less(t, took(), 20*time.Second)
+}
+
+func fail20(context.Context) error { return resilience.Throttled.After(20 * time.Second).Mark(errDown) }
+
+func TestAHookThatExitsReleasesAValueOnce(t *testing.T) {
+	released := 0
+	p := retrying(bad, resilience.OnDiscard(func(int) { released++; runtime.Goexit() }))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = resilience.Do(t.Context(), p, func(context.Context) (int, error) { return 7, nil })
+	}()
+	<-done
+	require.Equal(t, 1, released)
 }
