@@ -94,6 +94,10 @@ func (p *policy) walk(now time.Duration) worstCase {
 		leftBy = byNothing
 	}
 	base := p.measuredBase(s.backoff.Base, now)
+	normal := time.Duration(0)
+	if b := p.breaker; b != nil {
+		normal = b.normalLatency(b.time.now())
+	}
 	for n := 1; n <= min(s.attempts, worstWalk); n++ {
 		if leftBy == byDeadline {
 			left = s.deadline - at
@@ -107,7 +111,7 @@ func (p *policy) walk(now time.Duration) worstCase {
 			break
 		}
 		delay := p.longestDelay(base, n+1)
-		if leftBy == byDeadline && later(at, delay) >= s.deadline {
+		if leftBy == byDeadline && later(later(at, delay), normal) >= s.deadline {
 			w.late = true
 			break
 		}
@@ -143,7 +147,7 @@ func boundText(bound time.Duration, by boundBy) string {
 		return "attempt timeout " + short(bound)
 	case byCeiling:
 		return "measured ceiling " + short(bound)
-	case byDeadline, byCaller:
+	case byDeadline:
 		return "the " + short(bound) + " left of the deadline"
 	}
 	return "no bound"
@@ -195,6 +199,8 @@ func (w worstCase) firstBound(s *settings) string {
 		return "deadline: the backoff leaves no room for another attempt" + w.neverStarted(s.attempts)
 	case w.last.by == byNothing:
 		return "nothing: an attempt may take for ever"
+	case w.last.by == byCeiling && s.attemptTimeout > s.deadline && s.attemptTimeout != Unbounded:
+		return fmt.Sprintf("measured ceiling: each attempt gets %s, the attempt timeout of %s never binds", short(took), short(s.attemptTimeout))
 	case w.last.by == byCeiling:
 		return fmt.Sprintf("measured ceiling: each attempt gets %s of its %s", short(took), short(s.attemptTimeout))
 	}
@@ -225,7 +231,11 @@ func (p *policy) load() string {
 	if b == nil {
 		return text + fmt.Sprintf("; sustained %dx, there is no budget", s.attempts)
 	}
-	return text + fmt.Sprintf("; sustained %sx (budget: %s)", trimmed(1+float64(b.deposit)/tokenUnit), b.Stats().text())
+	text += fmt.Sprintf("; sustained %sx", trimmed(1+float64(b.deposit)/tokenUnit))
+	if perSecond := b.rate * float64(time.Second) / tokenUnit; perSecond > 0 {
+		text += fmt.Sprintf(" and %s/s more", trimmed(perSecond))
+	}
+	return text + fmt.Sprintf(" (budget: %s)", b.Stats().text())
 }
 
 func (p *policy) measuredLines(now time.Duration) []string {
@@ -280,7 +290,11 @@ func (p *policy) breakerLine() string {
 	if p.breaker == nil {
 		return notConfigured
 	}
-	return p.breaker.explain(p.breaker.time.now())
+	text := p.breaker.explain(p.breaker.time.now())
+	if name := p.breaker.config.Name; name != "" {
+		text = name + ": " + text
+	}
+	return text
 }
 
 func (p *policy) limiterLine() string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/measuredgo/resilience"
@@ -70,4 +71,36 @@ func TestExplainBoundFirstBy(t *testing.T) {
 	breaker.Reset()
 	breaker.Isolate()
 	require.Contains(t, first(), "the isolated breaker: nothing is admitted")
+}
+
+// The wait has to leave the time that the dependency normally takes: see TestAWaitThatDoesNotFit of the executor.
+func TestExplainKnowsWhatNormallyStarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := retrying(resilience.WithDeadline(1200*time.Millisecond), resilience.WithAttemptTimeout(time.Second), resilience.WithoutAttemptCeiling(),
+			resilience.WithAttempts(2), waits(100*time.Millisecond), resilience.WithBreaker(resilience.BreakerConfig{Name: "db"}))
+		for range 30 {
+			require.NoError(t, p.Run(t.Context(), func(context.Context) error { time.Sleep(200 * time.Millisecond); return nil }))
+		}
+		require.Equal(t, 1, p.Try(t.Context(), hang).Total)
+		require.Contains(t, p.Explain(), "attempt 2 never starts")
+		require.Contains(t, p.Explain(), "db: closed")
+	})
+}
+
+func TestExplainSaysThatATimeoutNeverBindsAlsoWhenTheCeilingIsWarm(t *testing.T) {
+	p := retrying(resilience.WithDeadline(time.Second), resilience.WithAttemptTimeout(time.Minute))
+	for range 30 {
+		require.NoError(t, p.Run(t.Context(), succeed))
+	}
+	require.Contains(t, p.Explain(), "measured ceiling: each attempt gets 50ms, the attempt timeout of 1m never binds")
+}
+
+func TestExplainTellsTheWholeLoad(t *testing.T) {
+	load := func(c resilience.BudgetConfig) string {
+		_, text, _ := strings.Cut(resilience.MustNew(resilience.WithBudget(c)).Explain(), "Load:")
+		text, _, _ = strings.Cut(text, "\n")
+		return strings.TrimSpace(text)
+	}
+	require.Equal(t, "at most 3x; sustained 1.1x and 3/s more (budget: 30.0 of 30.0 tokens)", load(resilience.BudgetConfig{}))
+	require.Equal(t, "at most 3x; sustained 1.2x (budget: 1.0 of 1.0 tokens)", load(resilience.BudgetConfig{Fraction: 0.2, MinPerSecond: resilience.Off}))
 }

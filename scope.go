@@ -110,13 +110,14 @@ func (s *Scope[K]) derive(key K) Policy {
 }
 
 // victimLocked moves the hand to the entry that has to go. The first round takes the marks off, the second one finds an
-// entry without; if all are busy, the one after the hand goes all the same.
+// entry without, and the third one does not ask for marks, which may have been set again meanwhile. If all are busy, the one
+// after the hand goes all the same.
 func (s *Scope[K]) victimLocked() int {
-	for range 2 * len(s.ring) {
+	for turn := range 3 * len(s.ring) {
 		i := s.hand
 		s.hand = (s.hand + 1) % len(s.ring)
 		e := s.ring[i]
-		if !e.used.Swap(false) && !e.policy.p.busy() {
+		if marked := e.used.Swap(false) && turn < 2*len(s.ring); !marked && !e.policy.p.busy() {
 			return i
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/measuredgo/resilience"
 	"github.com/stretchr/testify/require"
@@ -123,4 +124,24 @@ func TestScopeIsSafeForConcurrentUse(t *testing.T) {
 	}
 	wg.Wait()
 	require.LessOrEqual(t, s.Len(), 8)
+}
+
+// markingClock has the search for a victim find marks that were set again: an open breaker asks it what time it is.
+type markingClock struct{ mark func() }
+
+func (c *markingClock) Now() time.Time                       { c.mark(); return time.Time{} }
+func (c *markingClock) After(time.Duration) <-chan time.Time { return nil }
+
+func TestScopeSparesAnOpenBreakerBesideHotKeys(t *testing.T) {
+	c := &markingClock{mark: func() {}}
+	template := resilience.MustNew(resilience.WithClock(c), resilience.WithBreaker(resilience.BreakerConfig{}))
+	s, err := resilience.NewScope[int](template, resilience.ScopeConfig[int]{Max: 2})
+	require.NoError(t, err)
+	broken := s.For(1).Breaker()
+	broken.Isolate()
+	s.For(2)
+	c.mark = func() { s.For(2) }
+	s.For(3)
+	c.mark = func() {}
+	require.Same(t, broken, s.For(1).Breaker())
 }

@@ -21,7 +21,11 @@ import (
 // consumer may take as long as it likes, and break off at any time. open has to heed its context.
 //
 // The call itself, and with it a permit of the limiter and a probe of the breaker, ends with the first element. Each range over
-// the result is a call of its own.
+// the result is a call of its own. A first element that the consumer never gets is released as the values of Do are: see
+// OnDiscard.
+//
+// The iterator of open runs as a coroutine, as with iter.Pull2. Go forbids that such a one moves between goroutines of which
+// one is locked to its thread: while it ranges, a consumer must neither call runtime.LockOSThread nor be locked under a hedge.
 func Stream[T any](ctx context.Context, p Policy, open func(ctx context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err := usable(ctx, open == nil); err != nil {
@@ -38,6 +42,7 @@ func Stream[T any](ctx context.Context, p Policy, open func(ctx context.Context)
 			return
 		}
 		defer s.Close() //nolint:errcheck // never fails
+		s.delivered = true
 		for s.more && yield(s.value, s.err) {
 			s.advance()
 		}
@@ -52,10 +57,11 @@ type opened[T any] struct {
 	stop   func()
 	cancel context.CancelCauseFunc
 
-	value T
-	err   error
-	more  bool
-	once  sync.Once
+	value     T
+	err       error
+	more      bool
+	delivered bool // the consumer has got the first element
+	once      sync.Once
 }
 
 // openStream makes the call that ends with the first element.
@@ -143,6 +149,7 @@ func (s *opened[T]) advance() {
 
 // fail makes an error the last element.
 func (s *opened[T]) fail(err error) {
+	s.release()
 	s.err, s.more = err, true
 	s.next = func() (T, error, bool) { return *new(T), nil, false }
 	s.caller = context.Background()
@@ -176,12 +183,23 @@ func (s *opened[T]) wait() {
 	}
 }
 
-// Close ends the stream. It is what releases a stream that a retry or a hedge gave up.
+// release releases an element that nobody gets.
+func (s *opened[T]) release() {
+	if value := s.value; s.more && s.err == nil {
+		s.value = *new(T)
+		discard(s.policy.set.discards, value)
+	}
+}
+
+// Close ends the stream. It is what releases a stream that a retry or a hedge gave up, its first element included.
 func (s *opened[T]) Close() error {
 	if s == nil {
 		return nil
 	}
 	s.once.Do(func() {
+		if !s.delivered {
+			s.release()
+		}
 		s.cancel(context.Canceled)
 		if s.stop != nil {
 			s.stop()

@@ -886,3 +886,74 @@ func TestStreamCutByTheCallerDoesNotLookComplete(t *testing.T) {
 		require.ErrorIs(t, last, gone)
 	})
 }
+
+// released counts what OnDiscard gets.
+func released(n *atomic.Int64) resilience.Option {
+	return resilience.OnDiscard(func(int) { n.Add(1) })
+}
+
+func TestStreamElementsThatNobodyGetsAreReleased(t *testing.T) {
+	refuse := resilience.WithRules(resilience.OnResult("none", func(n int) resilience.Verdict {
+		if n == 0 {
+			return resilience.Transient
+		}
+		return resilience.OK
+	}))
+	tests := map[string]struct {
+		policy func(t *testing.T, n *atomic.Int64) resilience.Policy
+		open   func(opening int64) iter.Seq2[int, error]
+		got    []int
+	}{
+		"of an attempt that is retried": {
+			policy: func(_ *testing.T, n *atomic.Int64) resilience.Policy { return retrying(refuse, released(n)) },
+			open:   func(opening int64) iter.Seq2[int, error] { return yields(int(opening) - 1) },
+			got:    []int{1},
+		},
+		"of a leg that lost": {
+			policy: func(t *testing.T, n *atomic.Int64) resilience.Policy {
+				return hedged(t, resilience.Hedge{}, released(n))
+			},
+			open: func(opening int64) iter.Seq2[int, error] {
+				return func(yield func(int, error) bool) {
+					if opening == 1 {
+						time.Sleep(300 * time.Millisecond)
+					}
+					yield(int(opening), nil)
+				}
+			},
+			got: []int{2},
+		},
+		"after a stall": {
+			policy: func(_ *testing.T, n *atomic.Int64) resilience.Policy {
+				return retrying(resilience.WithAttemptTimeout(time.Second), released(n))
+			},
+			open: func(int64) iter.Seq2[int, error] {
+				return func(yield func(int, error) bool) {
+					if yield(1, nil) {
+						time.Sleep(2 * time.Second)
+						yield(2, nil)
+					}
+				}
+			},
+			got: []int{1, 0}, // the second one is the error's
+		},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var n, openings atomic.Int64
+				var got []int
+				for v := range resilience.Stream(t.Context(), c.policy(t, &n), func(context.Context) iter.Seq2[int, error] { return c.open(openings.Add(1)) }) {
+					got = append(got, v)
+				}
+				require.Equal(t, c.got, got)
+				time.Sleep(time.Minute)
+				require.EqualValues(t, 1, n.Load())
+			})
+		})
+	}
+}
+
+func yields(v int) iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) { yield(v, nil) }
+}
