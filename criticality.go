@@ -17,7 +17,7 @@ const (
 	CriticalPlus
 )
 
-// String returns the name as it travels in a header.
+// String returns the name as it travels in a header, "unknown" for a value that is none of the four.
 func (c Criticality) String() string {
 	switch c {
 	case Sheddable:

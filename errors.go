@@ -95,7 +95,7 @@ type Error struct {
 	RetryAfter time.Duration // when to come back, 0 where that is not known
 	Err        error         // the dependency's own last error, nil if it never answered
 
-	cause      error         // why the caller's context ended, or ErrDraining where the drain supplied the deadline
+	cause      error         // why the caller's context ended, ErrDraining where the drain supplied the deadline, or a local refusal
 	wait, left time.Duration // the wait that did not fit, and what it did not fit into; 0 if that was not the problem
 }
 
@@ -175,7 +175,7 @@ func clip(s string) string {
 // consults and that wants its refusal to be read as Limited. It matches ErrLimited. A *LimitedError anywhere in an error's
 // chain makes the verdict Limited, whatever the rules say.
 type LimitedError struct {
-	Limiter    string
+	Limiter    string        // its name, may be empty
 	RetryAfter time.Duration // when to come back, 0 where that is not known
 }
 
@@ -220,12 +220,12 @@ func ownedByContext(err error) bool {
 
 // Attempt is one line of the attempt log.
 type Attempt struct {
-	Number    int
+	Number    int           // from 1
 	Start     time.Duration // since the call began
-	Duration  time.Duration
-	Bound     time.Duration // what the attempt was allowed to take
-	Verdict   Verdict
-	Err       error
-	Hedged    bool // a leg that was started beside another one
-	Discarded bool // a leg that lost
+	Duration  time.Duration // until the callback returned, of a leg that lost until the call ended
+	Bound     time.Duration // what the attempt was allowed to take; Unbounded if nothing bounded it
+	Verdict   Verdict       // Permanent also of an attempt that the caller cancelled, and of a leg that lost
+	Err       error         // nil also where Discarded
+	Hedged    bool          // a leg that was started beside another one
+	Discarded bool          // a leg that lost
 }

@@ -5,7 +5,8 @@ import "time"
 // EventKind says what an Event tells.
 type EventKind uint8
 
-// The kinds of event. Exactly one of the terminal ones ends each call.
+// The kinds of event. Exactly one of the terminal ones ends each call: Duration, of the whole call, Attempt, how many there
+// were, Reason, and Err, what the caller gets.
 const (
 	// EventSucceeded ends a call that succeeded.
 	EventSucceeded EventKind = iota + 1
@@ -36,9 +37,11 @@ const (
 	EventBreakerHalfOpened
 	// EventBreakerClosed tells that this call closed the breaker.
 	EventBreakerClosed
-	// EventOrphanedWork tells of a callback that overran its bound by a second or more: Duration, by how much.
+	// EventOrphanedWork tells of a callback that overran its bound by a second or more: Duration, by how much. It also tells of
+	// the panic of a leg that had lost: Err.
 	EventOrphanedWork
-	// EventNestedRetry tells of a retry left out because a layer beneath has spent its own.
+	// EventNestedRetry tells of a retry left out because another layer retries: one beneath has spent its retries, or one
+	// above, in another process, has announced its own.
 	EventNestedRetry
 	// EventHedgeStarted tells of another leg: Attempt, Delay since the newest one.
 	EventHedgeStarted
@@ -46,7 +49,8 @@ const (
 	EventHedgeWon
 	// EventHedgeDiscarded tells of a leg that lost: Duration, its time so far.
 	EventHedgeDiscarded
-	// EventHedgeSuppressed tells of a leg that was due and not started, because the dependency is failing or hedges stopped winning.
+	// EventHedgeSuppressed tells of a leg that was due and not started, because the dependency is failing or hedges stopped
+	// winning: Attempt, Delay since the newest one.
 	EventHedgeSuppressed
 	// EventCeilingAdapted tells that the measured attempt ceiling turned warm or cold, or moved by a quarter: Duration, the bound now.
 	EventCeilingAdapted
@@ -90,10 +94,13 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// Event is one thing that a policy tells its listeners. Fields that do not belong to its Kind are zero.
+// Event is one thing that a policy tells its listeners. Fields that do not belong to its Kind are zero, which reads as OK of
+// a Verdict and as succeeded of a Reason.
 //
-// Listeners run in order on the goroutine of the call, with no lock held; a listener that panics breaks neither the call
-// nor the listeners after it. What takes long in a listener takes long in the call.
+// Listeners run in order, with no lock held, on the goroutine of the call; of a stall on that of the reader, of orphaned
+// work of a leg on the leg's, and changes of a breaker that calls share on that of whichever call delivers them. Calls run
+// side by side, and so do listeners. One that panics breaks neither the call nor the listeners after it. What takes long in
+// a listener takes long in the call.
 type Event struct {
 	Kind     EventKind
 	Policy   string

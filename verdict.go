@@ -35,10 +35,10 @@ type Kind uint8
 
 // The kinds, in the order of the verdicts that have the same names.
 const (
-	KindOK Kind = iota
-	KindTransient
-	KindThrottled
-	KindPermanent
+	KindOK        Kind = iota // a success
+	KindTransient             // a failure that another attempt may mend
+	KindThrottled             // a refusal: come back later
+	KindPermanent             // a failure that no other attempt mends
 )
 
 // String returns the kind's name in lower case.
