@@ -17,43 +17,60 @@ var ErrInjected = resilience.Transient.Mark(errors.New("resiliencetest: injected
 // Faults is what goes wrong on purpose. The zero Faults is nothing. The shares are from 0 to 1; Fail, Hang and Panic exclude
 // one another, and together are at most 1.
 type Faults struct {
-	Fail   float64 // the share of the calls that fail in place of the callback
-	Err    error   // with this error; default ErrInjected
-	Status int     // of transports: with this status and an empty body, in place of an error
-	Hang   float64 // the share that gets no answer until its context ends
-	Panic  float64 // the share that panics with Err
+	// Fail is the share of the calls that fail, with Err or Status, in place of the callback.
+	Fail float64
+	// Err is the error of Fail and the value of Panic; nil: ErrInjected.
+	Err error
+	// Status is what a transport answers to the share of Fail, without a body, in place of Err; three digits. 0: Err. Callbacks
+	// always get Err.
+	Status int
+	// Hang is the share that gets no answer until its context ends, and then the context's error, from a transport its cause.
+	// The call panics under a context that cannot end, as with Sequence.Hang.
+	Hang float64
+	// Panic is the share that panics with Err.
+	Panic float64
 
-	Latency time.Duration // what is added to calls, failing and good ones, before anything else happens
-	Jitter  time.Duration // of which up to so much more, spread evenly
-	Slow    float64       // the share of the calls that Latency is added to; default 1
+	// Latency is added to calls, failing and good ones, before anything else happens. A call whose context ends before gets the
+	// context's error, from a transport its cause.
+	Latency time.Duration
+	// Jitter is what Latency is lengthened by at most, each length up to it as likely.
+	Jitter time.Duration
+	// Slow is the share of the calls that Latency and Jitter are added to; 0: all of them.
+	Slow float64
 
-	// Gate chooses the calls that Faults are for; nil: all of them. The others pass untouched. It runs on the goroutine of the
-	// call, with no lock held.
+	// Gate chooses the calls that Faults are for; nil: all of them. The others pass untouched, and are not counted. It runs on
+	// the goroutine of the call, with no lock held, and is called concurrently.
 	Gate func(ctx context.Context) bool
 }
 
 // Injector puts faults into calls. The zero Injector injects nothing until Set. It is safe for concurrent use and must not
-// be copied.
+// be copied once it is in use.
 //
 // What happens to the n-th call that a gate lets in depends on Seed, n and the Faults of the moment alone: one goroutine
 // sees the same faults in each run, several see the same ones in the order in which they come.
 type Injector struct {
-	Seed  uint64           // set it before the first call
-	Clock resilience.Clock // of the latency; nil: the standard time package. Set it before the first call
+	// Seed chooses the calls that faults hit; any value is good, 0 too. Set it before the first call.
+	Seed uint64
+	// Clock is the clock of the latency; nil: the standard time package. Set it before the first call. It is called concurrently.
+	Clock resilience.Clock
 
 	mu     sync.Mutex // guards what is beneath
 	faults Faults
 	counts Injected
 }
 
-// Injected counts what an Injector has done.
+// Injected counts what an Injector has done. A call whose context ends during the latency is in Calls and Slowed alone: what
+// else was to happen to it never did.
 type Injected struct {
-	Calls                  int // that faults were for; those that a gate kept out are not among them
-	Slowed                 int
-	Failed, Hung, Panicked int
+	Calls    int // calls that came while there were faults, less those that a gate kept out
+	Slowed   int // of these, calls that latency began for
+	Failed   int // calls that got Err or Status
+	Hung     int // calls that began to hang, whether or not they still do
+	Panicked int // calls that panicked with Err
 }
 
-// Set replaces the faults from the next call on; Set(Faults{}) ends them. Faults that make no sense panic.
+// Set replaces the faults from the next call on; Set(Faults{}) ends them. A call that has begun keeps those that it began with.
+// A share, duration or status out of its range panics.
 func (i *Injector) Set(f Faults) {
 	f.check()
 	if f.Err == nil {
@@ -87,17 +104,21 @@ func (f Faults) check() {
 // any reports whether there are faults at all.
 func (f Faults) any() bool { return f.Fail+f.Hang+f.Panic > 0 || f.Latency+f.Jitter > 0 }
 
-// Injected returns what was done so far.
+// Injected returns what was done so far, as one snapshot.
 func (i *Injector) Injected() Injected {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.counts
 }
 
-// Inject is fn with the faults of i.
+// Inject is fn with the faults of i. A nil i or fn panics. fn runs on the goroutine of the call, with no lock held; if the result
+// is called concurrently, so is fn.
 func Inject[T any](i *Injector, fn func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
-	if i == nil || fn == nil {
-		misuse("Inject without an injector or without a function")
+	if i == nil {
+		misuse("the injector of Inject is nil")
+	}
+	if fn == nil {
+		misuse("the function of Inject is nil")
 	}
 	return func(ctx context.Context) (T, error) {
 		if f := i.strike(ctx); f.err != nil {
@@ -108,7 +129,8 @@ func Inject[T any](i *Injector, fn func(ctx context.Context) (T, error)) func(ct
 	}
 }
 
-// Run is fn with the faults of i: Inject for Policy.Run.
+// Run is fn with the faults of i: Inject for Policy.Run. A nil fn panics. fn runs on the goroutine of the call, with no lock held;
+// if the result is called concurrently, so is fn.
 func (i *Injector) Run(fn func(ctx context.Context) error) func(ctx context.Context) error {
 	if fn == nil {
 		misuse("the function of Injector.Run is nil")
@@ -121,7 +143,8 @@ func (i *Injector) Run(fn func(ctx context.Context) error) func(ctx context.Cont
 	}
 }
 
-// RoundTripper is base with the faults of i; nil: http.DefaultTransport. The gate gets the context of the request.
+// RoundTripper is base with the faults of i; nil: http.DefaultTransport. The gate gets the context of the request. A request
+// that gets a fault never reaches base.
 func (i *Injector) RoundTripper(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -183,14 +206,25 @@ func (i *Injector) strike(ctx context.Context) fault {
 	}
 	switch d.fate {
 	case fails:
+		i.count(&i.counts.Failed)
 		return fault{err: f.Err, status: f.Status}
 	case hangs:
-		hang(ctx)
+		end := endOf(ctx, "Faults.Hang")
+		i.count(&i.counts.Hung)
+		<-end
 		return fault{err: ctx.Err(), ended: true}
 	case panics:
+		i.count(&i.counts.Panicked)
 		panic(f.Err)
 	}
 	return fault{}
+}
+
+// count adds one to a counter of i.counts.
+func (i *Injector) count(counter *int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	*counter++
 }
 
 type fate uint8
@@ -219,13 +253,10 @@ func (i *Injector) draw(f Faults) draw {
 	switch u := random.Float64(); {
 	case u < f.Fail:
 		d.fate = fails
-		i.counts.Failed++
 	case u < f.Fail+f.Hang:
 		d.fate = hangs
-		i.counts.Hung++
 	case u < f.Fail+f.Hang+f.Panic:
 		d.fate = panics
-		i.counts.Panicked++
 	}
 	if f.Latency+f.Jitter > 0 && random.Float64() < f.Slow {
 		d.slow = true

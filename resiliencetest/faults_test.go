@@ -97,6 +97,33 @@ func TestInjectorHangsPanicsAndSlows(t *testing.T) {
 	})
 }
 
+// A call whose context ends during the latency was slowed, and nothing else: what it was chosen for never happened.
+func TestInjectorCountsWhatHappenedAfterTheLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, f := range []resiliencetest.Faults{{Fail: 1}, {Hang: 1}, {Panic: 1}} {
+			var i resiliencetest.Injector
+			f.Latency = time.Second
+			i.Set(f)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			require.ErrorIs(t, i.Run(succeed)(ctx), context.DeadlineExceeded)
+			cancel()
+			require.Equal(t, resiliencetest.Injected{Calls: 1, Slowed: 1}, i.Injected())
+		}
+	})
+}
+
+func TestInjectorCountsACallThatHangsWhileItHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var i resiliencetest.Injector
+		i.Set(resiliencetest.Faults{Hang: 1})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = i.Run(succeed)(ctx) }()
+		synctest.Wait()
+		require.Equal(t, resiliencetest.Injected{Calls: 1, Hung: 1}, i.Injected())
+	})
+}
+
 type tenant struct{}
 
 func TestGateChoosesTheCalls(t *testing.T) {
@@ -176,7 +203,10 @@ func TestInjectorRefusesMisuse(t *testing.T) {
 		refuses(t, text, func() { i.Set(f) })
 	}
 	i.Set(resiliencetest.Faults{Fail: 0.7, Hang: 0.2, Panic: 0.1})
-	refuses(t, "without an injector", func() { resiliencetest.Inject[int](&i, nil) })
-	refuses(t, "without an injector", func() { resiliencetest.Inject(nil, new(resiliencetest.Sequence[int]).Call) })
+	refuses(t, "the function of Inject is nil", func() { resiliencetest.Inject[int](&i, nil) })
+	refuses(t, "the injector of Inject is nil", func() { resiliencetest.Inject(nil, new(resiliencetest.Sequence[int]).Call) })
 	refuses(t, "Injector.Run is nil", func() { i.Run(nil) })
+	i.Set(resiliencetest.Faults{Hang: 1})
+	refuses(t, "Faults.Hang under a context that cannot end", func() { _ = i.Run(succeed)(context.Background()) })
+	require.Zero(t, i.Injected().Hung)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -37,6 +39,12 @@ func (s *spy) end() {
 	for _, f := range s.cleanups {
 		f()
 	}
+}
+
+// nextLine is the line below its caller's, as a script names it: "own_test.go:46".
+func nextLine() string {
+	_, file, n, _ := runtime.Caller(1)
+	return fmt.Sprintf("%s:%d", filepath.Base(file), n+1)
 }
 
 // retrying is a policy to which every error is transient, without waits and budget.

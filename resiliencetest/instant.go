@@ -10,7 +10,7 @@ import "github.com/measuredgo/resilience"
 // pushback that is obeyed becomes 30 s, whatever Backoff.Max was.
 //
 // What stays is time that somebody asks for: a pushback (Verdict.After, Retry-After), the pause of at most 100 ms before
-// breaker or budget refuse, a limiter's queue, a hedge threshold and an open breaker. Tests of those belong into a
+// breaker or budget refuse, a limiter's queue, a hedge threshold and an open breaker. Tests of those belong in a
 // testing/synctest bubble, where they take no time either.
 func Instant(p resilience.Policy) resilience.Policy {
 	if p == (resilience.Policy{}) {

@@ -17,20 +17,20 @@ import (
 //	var rec resiliencetest.Recorder
 //	policy := resilience.MustNew(resilience.WithListener(rec.Listen))
 //
-// The zero Recorder is empty. It is safe for concurrent use.
+// The zero Recorder is empty. It is safe for concurrent use and must not be copied once it is in use.
 type Recorder struct {
 	mu     sync.Mutex // guards events
 	events []resilience.Event
 }
 
-// Listen is the listener. It holds a lock only while it appends.
+// Listen is the listener. It may be called concurrently, and holds a lock only while it appends.
 func (r *Recorder) Listen(e resilience.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
 
-// Events returns what was heard so far, in order: everything, or only events of these kinds.
+// Events returns a copy of what was heard so far, in order: everything, or only events of these kinds.
 func (r *Recorder) Events(kinds ...resilience.EventKind) []resilience.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,21 +41,21 @@ func (r *Recorder) Events(kinds ...resilience.EventKind) []resilience.Event {
 	return slices.DeleteFunc(events, func(e resilience.Event) bool { return !slices.Contains(kinds, e.Kind) })
 }
 
-// Reset forgets what was heard.
+// Reset forgets what was heard so far.
 func (r *Recorder) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = nil
 }
 
-// Want fails the test unless exactly these events were heard so far, in this order. The test goes on.
+// Want fails the test unless exactly these events were heard so far, in this order; without kinds, none. The test goes on.
 func (r *Recorder) Want(t testing.TB, kinds ...resilience.EventKind) {
 	t.Helper()
 	events := r.Events()
 	for i := range max(len(events), len(kinds)) {
 		switch {
 		case i >= len(events):
-			t.Errorf("resiliencetest: %d events, the next one should be %v\n%s", len(events), kinds[i], table(events, -1))
+			t.Errorf("resiliencetest: %s, the next one should be %v\n%s", plural(len(events), "event"), kinds[i], table(events, -1))
 		case i >= len(kinds):
 			t.Errorf("resiliencetest: event %d is %v, want no more than %d\n%s", i+1, events[i].Kind, len(kinds), table(events, i))
 		case events[i].Kind != kinds[i]:
@@ -89,7 +89,7 @@ func (r *Recorder) Terminal(t testing.TB, reason resilience.Reason) resilience.E
 	return last
 }
 
-// String is the list of events, aligned: what Want and Terminal print.
+// String is the list of events so far, aligned: what Want and Terminal print.
 func (r *Recorder) String() string { return table(r.Events(), -1) }
 
 // table is one line for each event, with an arrow at line marked.

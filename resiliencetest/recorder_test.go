@@ -53,6 +53,14 @@ func TestRecorderFailsReadably(t *testing.T) {
 	}
 }
 
+func TestRecorderCountsOneEventInTheSingular(t *testing.T) {
+	var rec resiliencetest.Recorder
+	rec.Listen(resilience.Event{Kind: resilience.EventAttempt})
+	failed := &spy{}
+	rec.Want(failed, resilience.EventAttempt, resilience.EventSucceeded)
+	require.Contains(t, failed.failures[0], "resiliencetest: 1 event, the next one should be succeeded\n")
+}
+
 func TestTerminalFailsForNoneForManyAndForAnotherReason(t *testing.T) {
 	rec := recorded(t)
 	failed := &spy{}

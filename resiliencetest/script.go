@@ -3,6 +3,8 @@ package resiliencetest
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -17,12 +19,14 @@ type script[S any] struct {
 	taken int        // steps that were taken, at most all of them
 	calls int        // how often next was asked
 	t     testing.TB // nil: the last step repeats
+	made  string     // where, as in "own_test.go:46"; only with t
+	over  bool       // t has ended, and would panic if it failed
 }
 
-func (s *script[S]) add(steps ...S) {
+func (s *script[S]) add(newest S) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.steps = append(s.steps, steps...)
+	s.steps = append(s.steps, newest)
 }
 
 // amend changes the newest step.
@@ -43,33 +47,42 @@ func (s *script[S]) next(record func(call int)) (step S, err error) {
 	s.calls++
 	record(s.calls)
 	switch {
+	case s.over:
+		err = s.refuse("is over, call %d comes after the end of its test", s.calls)
 	case s.taken < len(s.steps):
 		step = s.steps[s.taken]
 		s.taken++
 	case s.t != nil:
-		s.t.Helper()
-		s.t.Errorf("resiliencetest: call %d of a script of %d steps", s.calls, len(s.steps))
-		err = resilience.Permanent.Mark(fmt.Errorf("resiliencetest: the script of %d steps is over", len(s.steps)))
+		err = s.refuse("has %s, this is call %d", plural(len(s.steps), "step"), s.calls)
+		s.t.Errorf("%v", err)
 	case len(s.steps) > 0:
 		step = s.steps[len(s.steps)-1]
 	}
 	return step, err
 }
 
+// refuse is the error of a call that has no step. Nobody shall retry it.
+func (s *script[S]) refuse(format string, args ...any) error {
+	return resilience.Permanent.Mark(fmt.Errorf("resiliencetest: the script of %s %s", s.made, fmt.Sprintf(format, args...)))
+}
+
+// exactly is called by an exported method, whose caller is where the script was made.
 func (s *script[S]) exactly(t testing.TB) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.t != nil {
-		misuse("Exactly was called already")
+		misuse("the script of %s is exact already", s.made)
 	}
-	s.t = t
+	_, file, line, _ := runtime.Caller(2)
+	s.t, s.made = t, fmt.Sprintf("%s:%d", filepath.Base(file), line)
 	t.Cleanup(func() {
 		t.Helper()
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		s.over = true
 		if left := len(s.steps) - s.taken; left > 0 {
-			t.Errorf("resiliencetest: %d of %d steps of the script were not used", left, len(s.steps))
+			t.Errorf("resiliencetest: the script of %s has %s, %d left at the end of the test", s.made, plural(len(s.steps), "step"), left)
 		}
 	})
 }
@@ -101,12 +114,20 @@ func pause(ctx context.Context, clock resilience.Clock, d time.Duration) bool {
 	}
 }
 
-// hang blocks until ctx ends.
-func hang(ctx context.Context) {
+// endOf is the channel that closes when ctx ends, for a call that hangs until then.
+func endOf(ctx context.Context, method string) <-chan struct{} {
 	if ctx.Done() == nil {
-		misuse("a call hangs under a context that never ends")
+		misuse("%s under a context that cannot end", method)
 	}
-	<-ctx.Done()
+	return ctx.Done()
+}
+
+// plural is "1 step" or "2 steps".
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func misuse(format string, args ...any) { panic("resiliencetest: " + fmt.Sprintf(format, args...)) }

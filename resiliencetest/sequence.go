@@ -16,9 +16,10 @@ import (
 //	s.Fail(errDown).Return("receipt")
 //	receipt, err := resilience.Do(ctx, policy, s.Call)
 //
-// It is safe for concurrent use; steps may be added while it is called.
+// It is safe for concurrent use; steps may be added while it is called. It must not be copied once it is in use.
 type Sequence[T any] struct {
-	Clock resilience.Clock // of delays; nil: the standard time package. Set it before the first call
+	// Clock is the clock of delays; nil: the standard time package. Set it before the first call. It is called concurrently.
+	Clock resilience.Clock
 
 	script script[step[T]]
 	infos  []resilience.AttemptInfo // guarded by script.mu
@@ -29,16 +30,23 @@ type step[T any] struct {
 	do    func(ctx context.Context) (T, error) // nil: the zero T and no error
 }
 
-// Return adds one step for each value, which returns it without an error.
+// Return adds one step for each value, which returns it without an error. No value at all panics: it would add nothing.
 func (s *Sequence[T]) Return(values ...T) *Sequence[T] {
+	if len(values) == 0 {
+		misuse("Sequence.Return without a value")
+	}
 	for _, v := range values {
 		s.Do(func(context.Context) (T, error) { return v, nil })
 	}
 	return s
 }
 
-// Fail adds one step for each error, which returns it with the zero T. A nil error panics: that is Return.
+// Fail adds one step for each error, which returns it with the zero T. A nil error panics: that is Return. No error at all
+// panics: it would add nothing.
 func (s *Sequence[T]) Fail(errs ...error) *Sequence[T] {
+	if len(errs) == 0 {
+		misuse("Sequence.Fail without an error")
+	}
 	for i, err := range errs {
 		if err == nil {
 			misuse("error %d of Sequence.Fail is nil", i+1)
@@ -53,16 +61,17 @@ func (s *Sequence[T]) Panic(v any) *Sequence[T] {
 	return s.Do(func(context.Context) (T, error) { panic(v) })
 }
 
-// Hang adds a step that blocks until the context of its call ends, and returns the context's error. A context that cannot
-// end panics.
+// Hang adds a step that blocks until the context of its call ends, and returns the context's error. The call panics under a
+// context that cannot end.
 func (s *Sequence[T]) Hang() *Sequence[T] {
 	return s.Do(func(ctx context.Context) (v T, _ error) {
-		hang(ctx)
+		<-endOf(ctx, "Sequence.Hang")
 		return v, ctx.Err()
 	})
 }
 
-// Do adds a step of your own.
+// Do adds a step of your own; a nil fn panics. It runs on the goroutine of the call, with no lock held, and as a last step that
+// repeats it may be called concurrently.
 func (s *Sequence[T]) Do(fn func(ctx context.Context) (T, error)) *Sequence[T] {
 	if fn == nil {
 		misuse("the function of Sequence.Do is nil")
@@ -71,8 +80,8 @@ func (s *Sequence[T]) Do(fn func(ctx context.Context) (T, error)) *Sequence[T] {
 	return s
 }
 
-// After delays the newest step by d. If the context of the call ends before, the step is over and its context's error is
-// returned.
+// After delays the newest step by d; one that has begun keeps its delay. If the context of the call ends before, the step is
+// over and the context's error is returned. A negative d panics, and so does After without a step.
 func (s *Sequence[T]) After(d time.Duration) *Sequence[T] {
 	checkDelay("the delay of Sequence.After", d)
 	s.script.amend("Sequence.After", func(newest *step[T]) { newest.delay = d })
@@ -80,14 +89,16 @@ func (s *Sequence[T]) After(d time.Duration) *Sequence[T] {
 }
 
 // Exactly makes the script exact: a call beyond its last step fails the test, and gets an error marked Permanent; a step
-// that was not used until the end of the test fails it too.
+// that was not used until the end of the test fails it too. Failures name the line that calls Exactly. After the end of the
+// test, which is when t runs its cleanups, each call gets an error marked Permanent and fails nothing. A second Exactly panics.
 func (s *Sequence[T]) Exactly(t testing.TB) *Sequence[T] {
 	t.Helper()
 	s.script.exactly(t)
 	return s
 }
 
-// Call takes the next step. It is the callback for resilience.Do and TryDo.
+// Call takes the next step, and blocks as long as that says. It is the callback for resilience.Do and TryDo, and may be called
+// concurrently.
 func (s *Sequence[T]) Call(ctx context.Context) (T, error) {
 	var zero T
 	info, _ := resilience.AttemptFrom(ctx)
@@ -103,16 +114,16 @@ func (s *Sequence[T]) Call(ctx context.Context) (T, error) {
 	return next.do(ctx)
 }
 
-// Run is Call without the value: the callback for Policy.Run and Policy.Try.
+// Run is Call without the value: the callback for Policy.Run and Policy.Try. It may be called concurrently.
 func (s *Sequence[T]) Run(ctx context.Context) error {
 	_, err := s.Call(ctx)
 	return err
 }
 
-// Calls returns how many calls there were.
+// Calls returns how many calls there were so far, those without a step among them.
 func (s *Sequence[T]) Calls() int { return s.script.count() }
 
-// Attempts returns what resilience.AttemptFrom told about each call, in order; zero for a call outside of a policy.
+// Attempts returns a copy of what resilience.AttemptFrom told about each call, in order; zero for a call outside of a policy.
 func (s *Sequence[T]) Attempts() []resilience.AttemptInfo {
 	s.script.mu.Lock()
 	defer s.script.mu.Unlock()

@@ -112,25 +112,53 @@ func TestSequenceRecordsAttempts(t *testing.T) {
 func TestExactlyFailsTheTestBeyondTheScriptAndForStepsLeftOver(t *testing.T) {
 	short := &spy{}
 	var s resiliencetest.Sequence[int]
+	made := nextLine()
 	s.Fail(errDown).Exactly(short)
 	err := retrying().Run(t.Context(), s.Run)
-	require.ErrorContains(t, err, "the script of 1 steps is over")
+	text := "resiliencetest: the script of " + made + " has 1 step, this is call 2"
+	require.ErrorContains(t, err, text)
 	require.Equal(t, 2, s.Calls(), "the call beyond the script is not retried")
-	require.Equal(t, []string{"resiliencetest: call 2 of a script of 1 steps"}, short.failures)
+	require.Equal(t, []string{text}, short.failures)
 	short.end()
 	require.Len(t, short.failures, 1)
 
 	long := &spy{}
 	var unused resiliencetest.Sequence[int]
+	made = nextLine()
 	unused.Return(1, 2, 3).Exactly(long)
 	_, _ = unused.Call(t.Context())
 	require.Empty(t, long.failures)
 	long.end()
-	require.Equal(t, []string{"resiliencetest: 2 of 3 steps of the script were not used"}, long.failures)
+	require.Equal(t, []string{"resiliencetest: the script of " + made + " has 3 steps, 2 left at the end of the test"}, long.failures)
+
+	none := &spy{}
+	var never resiliencetest.Sequence[int]
+	made = nextLine()
+	never.Exactly(none)
+	require.Error(t, never.Run(t.Context()))
+	require.Equal(t, []string{"resiliencetest: the script of " + made + " has 0 steps, this is call 1"}, none.failures)
 
 	var fits resiliencetest.Sequence[int]
 	fits.Return(1).Exactly(t)
 	_, _ = fits.Call(t.Context())
+}
+
+// The loser of a hedged call may come when the test is over, where testing.T panics.
+func TestACallAfterTheTestHasEndedOnlyGetsAnError(t *testing.T) {
+	var over, left resiliencetest.Sequence[int]
+	t.Run("ends", func(t *testing.T) {
+		over.Return(1).Exactly(t)
+		_, _ = over.Call(t.Context())
+	})
+	require.ErrorContains(t, over.Run(t.Context()), "call 2 comes after the end of its test")
+
+	unused := &spy{}
+	left.Return(1, 2).Exactly(unused)
+	unused.end()
+	err := retrying().Run(t.Context(), left.Run)
+	require.ErrorContains(t, err, "call 1 comes after the end of its test")
+	require.Equal(t, 1, left.Calls(), "it is not retried")
+	require.Len(t, unused.failures, 1, "only the two steps left over")
 }
 
 func TestSequenceIsSafeForConcurrentUse(t *testing.T) {
@@ -156,10 +184,14 @@ func TestSequenceIsSafeForConcurrentUse(t *testing.T) {
 
 func TestSequenceRefusesMisuse(t *testing.T) {
 	s := new(resiliencetest.Sequence[int])
-	refuses(t, "comes after the step", func() { s.After(1) })
+	refuses(t, "Sequence.After comes after the step", func() { s.After(1) })
+	refuses(t, "Sequence.Return without a value", func() { s.Return() })
+	refuses(t, "Sequence.Fail without an error", func() { var none []error; s.Fail(none...) })
 	refuses(t, "error 2 of Sequence.Fail is nil", func() { new(resiliencetest.Sequence[int]).Fail(errDown, nil) })
 	refuses(t, "Sequence.Do is nil", func() { s.Do(nil) })
 	refuses(t, "want 0 or more", func() { s.Return(1).After(-1) })
-	refuses(t, "context that never ends", func() { _, _ = new(resiliencetest.Sequence[int]).Hang().Call(context.Background()) })
-	refuses(t, "already", func() { s.Exactly(&spy{}).Exactly(&spy{}) })
+	refuses(t, "Sequence.Hang under a context that cannot end", func() { _, _ = new(resiliencetest.Sequence[int]).Hang().Call(context.Background()) })
+	made := nextLine()
+	s.Exactly(&spy{})
+	refuses(t, "the script of "+made+" is exact already", func() { s.Exactly(&spy{}) })
 }

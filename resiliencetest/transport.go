@@ -24,9 +24,11 @@ import (
 //	client := &http.Client{Transport: &server}
 //
 // It reads and closes the bodies of requests, and remembers them. A request whose context is done is answered with the
-// context's cause, as http.Transport does it. It is safe for concurrent use; steps may be added while it is called.
+// context's cause, as http.Transport does it. It is safe for concurrent use; steps may be added while it is called. It must not
+// be copied once it is in use.
 type RoundTripper struct {
-	Clock resilience.Clock // of delays; nil: the standard time package. Set it before the first request
+	// Clock is the clock of delays; nil: the standard time package. Set it before the first request. It is called concurrently.
+	Clock resilience.Clock
 
 	script   script[answer]
 	requests []Request       // guarded by script.mu
@@ -35,11 +37,11 @@ type RoundTripper struct {
 
 // Request is what a RoundTripper remembers of a request.
 type Request struct {
-	Method  string
-	URL     string
-	Header  http.Header
-	Body    []byte
-	Attempt resilience.AttemptInfo // zero outside of a policy
+	Method  string                 // GET where the request has none
+	URL     string                 // the whole of it, as text
+	Header  http.Header            // nil if the request's is
+	Body    []byte                 // all of it; nil for a request without one
+	Attempt resilience.AttemptInfo // what resilience.AttemptFrom told; zero outside of a policy
 }
 
 // answer is one step of the script.
@@ -54,7 +56,8 @@ type answer struct {
 	answers bool  // made by Respond
 }
 
-// Respond adds an answer.
+// Respond adds an answer; each request that takes it gets a header and a body of its own. To a HEAD request it has no body. A
+// status that has not three digits panics.
 func (rt *RoundTripper) Respond(status int, body string) *RoundTripper {
 	if status < 100 || status > 999 {
 		misuse("the status of RoundTripper.Respond is %d, want three digits", status)
@@ -63,7 +66,7 @@ func (rt *RoundTripper) Respond(status int, body string) *RoundTripper {
 	return rt
 }
 
-// Header adds a header line to the newest answer.
+// Header adds a header line to the newest answer. It panics if the newest step was not made by Respond.
 func (rt *RoundTripper) Header(key, value string) *RoundTripper {
 	return rt.amend("RoundTripper.Header", func(a *answer) {
 		header := a.header.Clone() // steps that were taken keep theirs
@@ -75,22 +78,27 @@ func (rt *RoundTripper) Header(key, value string) *RoundTripper {
 	})
 }
 
-// Break has the body of the newest answer end with err after its text, instead of io.EOF.
+// Break has the body of the newest answer end with err after its text, instead of io.EOF or a Stall. It panics if err is nil or
+// the newest step was not made by Respond.
 func (rt *RoundTripper) Break(err error) *RoundTripper {
 	if err == nil {
 		misuse("the error of RoundTripper.Break is nil")
 	}
-	return rt.amend("RoundTripper.Break", func(a *answer) { a.ending = err })
+	return rt.amend("RoundTripper.Break", func(a *answer) { a.ending, a.stalls = err, false })
 }
 
 // Stall has the body of the newest answer deliver its text and then nothing, until it is closed or the request's context
-// ends.
+// ends: Read blocks. It panics if the newest step was not made by Respond.
 func (rt *RoundTripper) Stall() *RoundTripper {
 	return rt.amend("RoundTripper.Stall", func(a *answer) { a.stalls = true })
 }
 
-// Fail adds one step for each error, which the transport returns instead of an answer. A nil error panics.
+// Fail adds one step for each error, which the transport returns instead of an answer. A nil error panics. No error at all
+// panics: it would add nothing.
 func (rt *RoundTripper) Fail(errs ...error) *RoundTripper {
+	if len(errs) == 0 {
+		misuse("RoundTripper.Fail without an error")
+	}
 	for i, err := range errs {
 		if err == nil {
 			misuse("error %d of RoundTripper.Fail is nil", i+1)
@@ -100,15 +108,18 @@ func (rt *RoundTripper) Fail(errs ...error) *RoundTripper {
 	return rt
 }
 
-// Hang adds a step that gives no answer until the context of the request ends. A context that cannot end panics.
+// Hang adds a step that blocks until the context of the request ends, and returns the context's cause. The request panics under
+// a context that cannot end.
 func (rt *RoundTripper) Hang() *RoundTripper {
 	return rt.Do(func(r *http.Request) (*http.Response, error) {
-		hang(r.Context())
+		<-endOf(r.Context(), "RoundTripper.Hang")
 		return nil, context.Cause(r.Context())
 	})
 }
 
-// Do adds a step of your own. The body of its request can be read; that of its answer is watched as any other.
+// Do adds a step of your own; a nil fn panics. The body of its request can be read. The body of its answer is watched as any
+// other, and that of an answer beside an error is closed. fn runs on the goroutine of the request, with no lock held, and as a
+// last step that repeats it may be called concurrently.
 func (rt *RoundTripper) Do(fn func(*http.Request) (*http.Response, error)) *RoundTripper {
 	if fn == nil {
 		misuse("the function of RoundTripper.Do is nil")
@@ -117,8 +128,9 @@ func (rt *RoundTripper) Do(fn func(*http.Request) (*http.Response, error)) *Roun
 	return rt
 }
 
-// After delays the newest step by d, before there are any headers. If the context of the request ends before, the step is
-// over.
+// After delays the newest step by d, before there are any headers; one that has begun keeps its delay. If the context of the
+// request ends before, the step is over and the context's cause is returned. A negative d panics, and so does After without a
+// step.
 func (rt *RoundTripper) After(d time.Duration) *RoundTripper {
 	checkDelay("the delay of RoundTripper.After", d)
 	rt.script.amend("RoundTripper.After", func(newest *answer) { newest.delay = d })
@@ -126,14 +138,17 @@ func (rt *RoundTripper) After(d time.Duration) *RoundTripper {
 }
 
 // Exactly makes the script exact: a request beyond its last step fails the test, and gets an error marked Permanent; a step
-// that was not used until the end of the test fails it too.
+// that was not used until the end of the test fails it too. Failures name the line that calls Exactly. After the end of the
+// test, which is when t runs its cleanups, each request gets an error marked Permanent and fails nothing. A second Exactly
+// panics.
 func (rt *RoundTripper) Exactly(t testing.TB) *RoundTripper {
 	t.Helper()
 	rt.script.exactly(t)
 	return rt
 }
 
-// RoundTrip takes the next step.
+// RoundTrip takes the next step, and blocks as long as that says. A request whose body cannot be read gets the body's error and
+// takes no step. RoundTrip may be called concurrently.
 func (rt *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	seen, err := remember(req)
 	if err != nil {
@@ -151,6 +166,9 @@ func (rt *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, context.Cause(req.Context())
 	}
 	resp, err := next.respond(req, seen.Body)
+	if err != nil && resp != nil && resp.Body != nil {
+		_ = resp.Body.Close() // nobody else gets it
+	}
 	if err != nil || resp == nil {
 		return nil, err
 	}
@@ -159,7 +177,7 @@ func (rt *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// Requests returns a copy of what is known of the requests, in order.
+// Requests returns a copy of what is known of the requests so far, in order, those without a step among them.
 func (rt *RoundTripper) Requests() []Request {
 	rt.script.mu.Lock()
 	defer rt.script.mu.Unlock()

@@ -118,6 +118,22 @@ func TestRoundTripperBodiesThatBreakAndStall(t *testing.T) {
 	})
 }
 
+func TestTheLaterOfBreakAndStallWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var server resiliencetest.RoundTripper
+		server.Respond(200, "half").Stall().Break(errDown).Respond(200, "half").Break(errDown).Stall()
+		for _, want := range []error{errDown, context.DeadlineExceeded} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			resp, err := server.RoundTrip(request(t, ctx, "GET", ""))
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, want)
+			resp.Body.Close()
+			cancel()
+		}
+	})
+}
+
 func TestRoundTripperHangsAndDelaysUntilTheContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var server resiliencetest.RoundTripper
@@ -161,6 +177,23 @@ func TestRoundTripperRunsStepsOfYourOwn(t *testing.T) {
 	resp.Body.Close()
 }
 
+// A transport gives an answer or an error: nobody would close the body of an answer beside an error.
+func TestRoundTripperClosesAnAnswerThatComesWithAnError(t *testing.T) {
+	body := &closing{Reader: http.NoBody}
+	answers := []*http.Response{{StatusCode: http.StatusOK, Body: body}, {StatusCode: http.StatusOK}}
+	var server resiliencetest.RoundTripper
+	for _, resp := range answers {
+		server.Do(func(*http.Request) (*http.Response, error) { return resp, errDown })
+	}
+	for range answers {
+		resp, err := server.RoundTrip(request(t, t.Context(), "GET", ""))
+		require.ErrorIs(t, err, errDown)
+		require.Nil(t, resp)
+	}
+	require.True(t, body.closed)
+	require.Empty(t, server.Unclosed())
+}
+
 func TestRoundTripperReadsAndClosesTheBodyOfTheRequest(t *testing.T) {
 	var server resiliencetest.RoundTripper
 	body := &closing{Reader: iotest.ErrReader(errDown)}
@@ -182,12 +215,13 @@ func (c *closing) Close() error { c.closed = true; return nil }
 func TestRoundTripperExactly(t *testing.T) {
 	failed := &spy{}
 	var server resiliencetest.RoundTripper
+	made := nextLine()
 	server.Fail(errDown).Exactly(failed)
 	for range 2 {
 		_, err := server.RoundTrip(request(t, t.Context(), "GET", ""))
 		require.Error(t, err)
 	}
-	require.Equal(t, []string{"resiliencetest: call 2 of a script of 1 steps"}, failed.failures)
+	require.Equal(t, []string{"resiliencetest: the script of " + made + " has 1 step, this is call 2"}, failed.failures)
 }
 
 func TestRoundTripperIsSafeForConcurrentUse(t *testing.T) {
@@ -219,8 +253,9 @@ func TestRoundTripperRefusesMisuse(t *testing.T) {
 	refuses(t, "RoundTripper.Header comes after the step", func() { server().Header("a", "b") })
 	refuses(t, "RoundTripper.Stall comes after RoundTripper.Respond", func() { server().Fail(errors.New("x")).Stall() })
 	refuses(t, "RoundTripper.Break is nil", func() { server().Respond(200, "").Break(nil) })
+	refuses(t, "RoundTripper.Fail without an error", func() { server().Fail() })
 	refuses(t, "RoundTripper.Fail is nil", func() { server().Fail(nil) })
 	refuses(t, "RoundTripper.Do is nil", func() { server().Do(nil) })
 	refuses(t, "want 0 or more", func() { server().Hang().After(-1) })
-	refuses(t, "never ends", func() { _, _ = server().Hang().RoundTrip(request(t, context.Background(), "GET", "")) })
+	refuses(t, "RoundTripper.Hang under a context that cannot end", func() { _, _ = server().Hang().RoundTrip(request(t, context.Background(), "GET", "")) })
 }
