@@ -62,7 +62,8 @@ type Breaker struct {
 	mu        sync.Mutex // guards what follows, and every change of state
 	law       *trip.Law  // made with the first result: most breakers of a large scope never see one
 	born      time.Duration
-	slowAbove time.Duration // measured
+	slowAbove time.Duration // measured; never: it is not
+	tripAbove time.Duration // slowAbove at the last trip, for the text
 	readAt    time.Duration // when the estimator is read again
 	since     time.Duration // of the state
 	outage    time.Duration // when it last left StateClosed
@@ -70,6 +71,7 @@ type Breaker struct {
 	score     trip.Score
 	probes    []probe
 	ticket    uint32 // of the newest probe
+	patience  uint32 // how often the time that a probe has was doubled since the state began
 	ramp      ramp
 	notices   []notice // not delivered yet
 	telling   bool     // somebody delivers
@@ -86,12 +88,6 @@ func (w breakerWord) generation() uint32  { return uint32(w >> 8) }
 func (w breakerWord) state() BreakerState { return BreakerState(w & 0xff) }
 
 func (b *Breaker) load() breakerWord { return breakerWord(b.word.Load()) }
-
-// probe is the slot of one admitted probe. An expired one may be taken over.
-type probe struct {
-	ticket uint32 // 0: free
-	until  time.Duration
-}
 
 // NewBreaker returns a closed breaker. The error names every field that is out of range, with its value.
 func NewBreaker(c BreakerConfig) (*Breaker, error) {
@@ -126,7 +122,8 @@ func (b *Breaker) lawLocked() *trip.Law {
 }
 
 // Lease is one admission. Settle it with Done, also when the call panics: a probe that never reports holds its slot until
-// OpenFor has passed. The zero Lease stands for nothing. A Lease must not be settled from two goroutines at once.
+// OpenFor has passed, and the one after it twice as long. It must not be copied: each copy would count as a call. The zero
+// Lease stands for nothing. A Lease must not be settled from two goroutines at once.
 type Lease struct {
 	breaker    *Breaker // nil: settled
 	generation uint32
@@ -164,8 +161,8 @@ func (b *Breaker) allow(now time.Duration, to subscriber) (l Lease, retryAfter t
 	case StateIsolated:
 		return Lease{}, 0, false
 	case StateOpen:
-		if at := time.Duration(b.retryAt.Load()); now < at {
-			return Lease{}, at - now, false
+		if left := b.openLeft(now); left > 0 {
+			return Lease{}, left, false
 		}
 	}
 	return b.admit(now, to)
@@ -180,7 +177,7 @@ func (b *Breaker) admit(now time.Duration, to subscriber) (l Lease, retryAfter t
 	case StateClosed:
 		ok = true
 	case StateOpen:
-		retryAfter = time.Duration(b.retryAt.Load()) - now
+		retryAfter = b.openLeft(now)
 	case StateHalfOpen:
 		l.probe = b.takeProbeLocked(now)
 		ok = l.probe != 0
@@ -192,22 +189,6 @@ func (b *Breaker) admit(now time.Duration, to subscriber) (l Lease, retryAfter t
 		l = Lease{}
 	}
 	return l, retryAfter, ok
-}
-
-// takeProbeLocked returns the ticket of a free slot, or of one whose holder has not reported for too long; 0 if there is
-// none.
-func (b *Breaker) takeProbeLocked(now time.Duration) uint32 {
-	for i := range b.probes {
-		if p := &b.probes[i]; p.ticket == 0 || now >= p.until {
-			b.ticket++
-			if b.ticket == 0 {
-				b.ticket = 1
-			}
-			*p = probe{ticket: b.ticket, until: later(now, b.config.OpenFor)}
-			return b.ticket
-		}
-	}
-	return 0
 }
 
 // catchUpLocked makes the changes that only time makes: they happen when somebody asks.
@@ -223,11 +204,22 @@ func (b *Breaker) catchUpLocked(now time.Duration, to subscriber) {
 	}
 }
 
+// openLeft is how much longer an open breaker refuses, 0 once probes are due. More than MaxOpenFor can be left only by a
+// clock that stepped back, and then they are due. Twice MaxOpenFor, because now may be a little older than the trip:
+// callers read the clock before they come here.
+func (b *Breaker) openLeft(now time.Duration) time.Duration {
+	left := time.Duration(b.retryAt.Load()) - now
+	if left > 2*b.config.MaxOpenFor {
+		return 0
+	}
+	return max(left, 0)
+}
+
 // stateLocked is the state at now, whether or not anybody has asked since it began.
 func (b *Breaker) stateLocked(now time.Duration) BreakerState {
 	s := b.load().state()
 	switch {
-	case s == StateOpen && now >= time.Duration(b.retryAt.Load()):
+	case s == StateOpen && b.openLeft(now) == 0:
 		return StateHalfOpen
 	case s == StateRecovering && b.ramp.share(now) >= 1:
 		return StateClosed
@@ -300,7 +292,7 @@ func (b *Breaker) resultLocked(ok bool, d, now time.Duration, to subscriber) {
 		rule = law.Fail(late, now)
 	}
 	if rule != trip.None {
-		b.outage = now
+		b.outage, b.tripAbove = now, b.slowAbove
 		b.openLocked(now, to)
 		return
 	}
@@ -331,20 +323,10 @@ func (b *Breaker) setNotable() {
 	b.notable.Store(int64(notable))
 }
 
-func (b *Breaker) returnProbeLocked(ticket uint32) bool {
-	for i := range b.probes {
-		if b.probes[i].ticket == ticket {
-			b.probes[i] = probe{}
-			return true
-		}
-	}
-	return false // overtaken
-}
-
 func (b *Breaker) probedLocked(ok bool, d, now time.Duration, to subscriber) {
 	var step trip.Step
 	if ok {
-		step = b.score.Succeed(d > b.tripThresholdLocked())
+		step = b.score.Succeed(b.slowProbeLocked(d, now))
 	} else {
 		step = b.score.Fail()
 	}
@@ -361,20 +343,43 @@ func (b *Breaker) probedLocked(ok bool, d, now time.Duration, to subscriber) {
 	}
 }
 
-// tripThresholdLocked is what counted as slow when the breaker tripped. The measured one does not move while open.
-func (b *Breaker) tripThresholdLocked() time.Duration {
+// slowProbeLocked asks the threshold that the breaker tripped by.
+func (b *Breaker) slowProbeLocked(d, now time.Duration) bool {
 	if b.lawLocked().Cause().Rule == trip.SlowThreshold {
-		return b.config.SlowThreshold
+		return d > b.config.SlowThreshold
 	}
-	return b.slowAbove
+	return b.stillSlowLocked(d, now)
 }
 
+// stillSlowLocked compares with the measured threshold, which only a closed breaker keeps up to date. Once its samples are
+// too old to be a measurement there is none any more, or a dependency that stays slower would be refused for ever.
+func (b *Breaker) stillSlowLocked(d, now time.Duration) bool {
+	if d <= b.slowAbove {
+		return false
+	}
+	if b.latencies.Count(now) < b.config.SlowCalls.MinSamples {
+		b.slowAbove = never
+		b.setNotable()
+		return false
+	}
+	return true
+}
+
+// recoveringLocked first ends the ramp, if its time was up before the call was: the breaker is closed then, whether or not
+// anybody has asked.
 func (b *Breaker) recoveringLocked(ok bool, d, now time.Duration, to subscriber) {
-	if !ok {
-		b.reopenLocked(now, to)
+	b.catchUpLocked(now, to)
+	if b.closed() {
 		return
 	}
-	if int64(d) > b.notable.Load() {
+	if !ok {
+		if b.score.Fail() == trip.Reopen {
+			b.reopenLocked(now, to)
+		}
+		return
+	}
+	b.score.Save()
+	if t := b.config.SlowThreshold; t > 0 && d > t || b.stillSlowLocked(d, now) {
 		b.ramp.halve(now)
 	}
 }
@@ -387,18 +392,22 @@ func (b *Breaker) reopenLocked(now time.Duration, to subscriber) {
 // openLocked opens for a time that doubles with each failed attempt to close, with equal jitter: breakers that opened
 // together do not probe together.
 func (b *Breaker) openLocked(now time.Duration, to subscriber) {
-	period := b.config.OpenFor
-	for range b.reopened {
-		if period >= b.config.MaxOpenFor/2 {
-			period = b.config.MaxOpenFor
-			break
-		}
-		period *= 2
-	}
+	period := doubled(b.config.OpenFor, b.reopened, b.config.MaxOpenFor)
 	wait := period/2 + rand.N(period-period/2)
 	b.retryAt.Store(int64(later(now, wait))) // before the state that reads it
 	b.enterLocked(StateOpen, now)
 	b.tellLocked(to, EventBreakerOpened, wait)
+}
+
+// doubled is d doubled so many times, but no more than most.
+func doubled(d time.Duration, times int, most time.Duration) time.Duration {
+	for range times {
+		if d >= most/2 {
+			return most
+		}
+		d *= 2
+	}
+	return d
 }
 
 func (b *Breaker) closeLocked(now time.Duration, to subscriber) {
@@ -414,6 +423,7 @@ func (b *Breaker) closeLocked(now time.Duration, to subscriber) {
 func (b *Breaker) enterLocked(s BreakerState, now time.Duration) {
 	b.since = now
 	clear(b.probes)
+	b.patience = 0
 	b.word.Store(uint64(newBreakerWord(b.load().generation()+1, s)))
 }
 

@@ -18,7 +18,7 @@ const Off = -1
 // dependency with itself and ask whether chance would explain the difference, so that they stay quiet where failures
 // are usual; until enough results are known they take no part.
 type BreakerConfig struct {
-	Name                string
+	Name                string           // in the text of Explain
 	ConsecutiveFailures int              // opens after so many in a row; default 5, rising with the normal failure rate; a written value, 5 included, is exact; Off: never
 	FailureRatio        float64          // opens at this share of the window's calls, exactly; 0: none
 	Failures            RelativeFailures // opens at a multiple of the normal failure rate
@@ -54,8 +54,9 @@ type RelativeSlow struct {
 	MinSamples int           // successes until it is known; default 20
 }
 
-// Recovery admits a growing share of the calls after the half-open state, spread evenly. A slow call halves the share,
-// a failure opens the breaker again.
+// Recovery admits a growing share of the calls after the half-open state, spread evenly. A slow call halves the share, for
+// at most four times as long as the share grows undisturbed. A failure opens the breaker again, unless the dependency
+// normally fails now and then: it counts as it did for the probes.
 type Recovery struct {
 	Fraction float64       // of the time that the breaker was not closed: how long the share grows; 0: off
 	Initial  float64       // the first share; default 0.05
@@ -76,6 +77,7 @@ const (
 func (c BreakerConfig) resolve(collected *checker) BreakerConfig {
 	k := breakerChecker{collected}
 	before := len(k.problems)
+	wantsSlow := c.wantsSlow() // before the defaults are filled in
 	c.SlowRatio = orDefault(c.SlowRatio, 0.5)
 	c.MinCalls = orDefault(c.MinCalls, 20)
 	c.Window = orDefault(c.Window, 30*time.Second)
@@ -97,11 +99,14 @@ func (c BreakerConfig) resolve(collected *checker) BreakerConfig {
 	if c.SlowThreshold != 0 {
 		k.span("SlowThreshold", c.SlowThreshold, 1, maxBreakerOpen)
 	}
+	if c.Clock != nil && isNil(c.Clock) {
+		k.refuse("Clock", bare("a nil pointer"), "a clock, or nothing")
+	}
 	c.resolveOpen(k)
 	c.resolveRecovery(k)
 	sound := len(k.problems) == before
 	c.resolveFailures(k, sound)
-	c.resolveSlow(k, sound)
+	c.resolveSlow(k, sound, wantsSlow)
 	return c
 }
 
@@ -166,7 +171,8 @@ func (c *BreakerConfig) resolveFailures(k breakerChecker, sound bool) {
 		return
 	}
 	before := len(k.problems)
-	written := *f != RelativeFailures{}
+	multiplied := f.Multiple != 0
+	wanted := multiplied || f.Window != 0
 	f.Multiple = orDefault(f.Multiple, 5)
 	f.MinSamples = orDefault(f.MinSamples, 100)
 	f.Floor = orDefault(f.Floor, 0.05)
@@ -182,12 +188,28 @@ func (c *BreakerConfig) resolveFailures(k breakerChecker, sound bool) {
 		return
 	}
 	least := 2 * f.Multiple * float64(c.Window)
-	if !k.race("Failures.Window", &f.Window, least, written, "2 x Failures.Multiple x Window") {
+	if k.race("Failures.Window", &f.Window, least, "2 x Failures.Multiple x Window") {
+		return
+	}
+	most := math.Floor(100*float64(widestJudged)/float64(c.Window)) / 100 // two digits that are accepted as they are printed
+	switch {
+	case multiplied && most > 1:
+		k.refuse("Failures.Multiple", f.Multiple, fmt.Sprintf("at most %v (%v / Window), %s", most, widestJudged, orAbsorbed))
+	case wanted:
+		k.tooWide(c.Window, 1/f.Multiple, "/ Failures.Multiple")
+	default:
 		*f = RelativeFailures{Multiple: Off}
 	}
 }
 
-func (c *BreakerConfig) resolveSlow(k breakerChecker, sound bool) {
+// wantsSlow reports whether anything was written that the span of the measured slow rule depends on, or its multiple. A
+// SlowRatio beside a SlowThreshold is there for the threshold.
+func (c *BreakerConfig) wantsSlow() bool {
+	s := c.SlowCalls
+	return s.Multiple != 0 || s.Quantile != 0 || s.Window != 0 || c.SlowRatio != 0 && c.SlowThreshold == 0
+}
+
+func (c *BreakerConfig) resolveSlow(k breakerChecker, sound, wanted bool) {
 	s := &c.SlowCalls
 	if s.Multiple == Off || c.ConstantsOnly {
 		alone := RelativeSlow{Multiple: s.Multiple}
@@ -198,7 +220,6 @@ func (c *BreakerConfig) resolveSlow(k breakerChecker, sound bool) {
 		return
 	}
 	before := len(k.problems)
-	written := *s != RelativeSlow{}
 	s.Multiple = orDefault(s.Multiple, 3)
 	s.Quantile = orDefault(s.Quantile, 0.5)
 	s.MinSamples = orDefault(s.MinSamples, 20)
@@ -212,29 +233,41 @@ func (c *BreakerConfig) resolveSlow(k breakerChecker, sound bool) {
 		return
 	}
 	least := 2 * c.SlowRatio * float64(c.Window) / s.Quantile
-	if !k.race("SlowCalls.Window", &s.Window, least, written, "2 x SlowRatio x Window / SlowCalls.Quantile") {
+	switch {
+	case k.race("SlowCalls.Window", &s.Window, least, "2 x SlowRatio x Window / SlowCalls.Quantile"):
+	case wanted:
+		k.tooWide(c.Window, s.Quantile/c.SlowRatio, "x SlowCalls.Quantile / SlowRatio")
+	default:
 		*s = RelativeSlow{Multiple: Off}
 	}
 }
 
-// race makes sure that an incident fills the judged window before it is normal. A default window widens; it reports
-// false where not even an hour would do and nobody asked for the rule. What was written is refused.
-func (k breakerChecker) race(field string, window *time.Duration, least float64, written bool, formula string) bool {
-	accepted := func() string {
-		return fmt.Sprintf("at least %v (%s), or an incident becomes normal before it is seen",
-			time.Duration(math.Ceil(least)), formula)
-	}
+// What is normal is learnt over an hour at most, and that must be twice the judged window times what the rule asks for.
+const (
+	widestJudged = maxBreakerWindow / 2
+	orAbsorbed   = "or an incident becomes normal before it is seen"
+)
+
+// race makes sure that an incident fills the judged window before it is normal. A default window widens, a written one is
+// refused. It reports false where not even an hour would do: whoever asked for the rule is told so, and otherwise it steps
+// aside, because no configuration is refused for a value that nobody wrote.
+func (k breakerChecker) race(field string, window *time.Duration, least float64, formula string) bool {
 	switch {
-	case least > float64(maxBreakerWindow) && written:
-		k.refuse(field, *window, fmt.Sprintf("%s, and at most %v", accepted(), maxBreakerWindow))
 	case least > float64(maxBreakerWindow):
 		return false
 	case *window == 0:
 		*window = max(5*time.Minute, time.Duration(math.Ceil(least)))
 	case float64(*window) < least:
-		k.refuse(field, *window, accepted())
+		k.refuse(field, *window, fmt.Sprintf("at least %v (%s), %s", time.Duration(math.Ceil(least)), formula, orAbsorbed))
 	}
 	return true
+}
+
+// tooWide refuses a judged window for which no span of what is normal is long enough. Somebody wrote it: the default is too
+// wide only for a written multiple.
+func (k breakerChecker) tooWide(window time.Duration, part float64, formula string) {
+	most := time.Duration(part * float64(widestJudged))
+	k.refuse("Window", window, fmt.Sprintf("at most %v (%v %s), %s", most, widestJudged, formula, orAbsorbed))
 }
 
 // refuseIdle refuses settings of a rule that is switched off.

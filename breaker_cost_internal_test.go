@@ -55,7 +55,7 @@ func BenchmarkBreakerAllowOpen(b *testing.B) {
 		l, _ := breaker.Allow()
 		l.Done(Transient, 10*time.Millisecond)
 	}
-	breaker.retryAt.Store(int64(never))
+	breaker.retryAt.Store(int64(breaker.time.now() + breaker.config.MaxOpenFor))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := breaker.Allow(); err == nil {

@@ -69,6 +69,15 @@ func TestBreakerDefaultsGiveWayToWhatIsWritten(t *testing.T) {
 		{BreakerConfig{Window: 10 * time.Minute}, func(c BreakerConfig) bool {
 			return c.Failures == RelativeFailures{Multiple: Off} && c.SlowCalls.Window == 20*time.Minute
 		}},
+		{BreakerConfig{Window: 10 * time.Minute, Failures: RelativeFailures{Floor: 0.1, MinSamples: 200}}, func(c BreakerConfig) bool {
+			return c.Failures == RelativeFailures{Multiple: Off}
+		}},
+		{BreakerConfig{Window: time.Hour, SlowCalls: RelativeSlow{MinSamples: 50}}, func(c BreakerConfig) bool {
+			return c.SlowCalls == RelativeSlow{Multiple: Off}
+		}},
+		{BreakerConfig{Window: time.Hour, SlowThreshold: time.Second, SlowRatio: 0.9}, func(c BreakerConfig) bool {
+			return c.SlowCalls == RelativeSlow{Multiple: Off} && c.SlowRatio == 0.9
+		}},
 		{BreakerConfig{Window: time.Hour}, func(c BreakerConfig) bool { return c.SlowCalls == RelativeSlow{Multiple: Off} }},
 		{BreakerConfig{OpenFor: time.Hour}, func(c BreakerConfig) bool { return c.MaxOpenFor == time.Hour }},
 		{BreakerConfig{MaxOpenFor: time.Second}, func(c BreakerConfig) bool { return c.OpenFor == time.Second }},

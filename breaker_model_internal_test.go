@@ -2,6 +2,7 @@ package resilience
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,6 +28,7 @@ type modelLease struct {
 	epoch   int // changes of state before it
 	probe   bool
 	until   time.Duration // of a probe
+	given   time.Duration // the time that it has
 	settled bool
 }
 
@@ -46,16 +48,18 @@ type breakerModel struct {
 	left     time.Duration // when the outage began
 	score    trip.Score
 	probes   []*modelLease
+	patience time.Duration // the time that the next probe has
 	shareAt  time.Duration
 	share0   float64
 	growth   float64
+	whole    time.Duration // when the share is whole, whatever came
 	credit   float64
 	changes  []string
 	reopened bool // the last operation opened it: until has to be taken from the breaker
 }
 
 func newBreakerModel(c BreakerConfig, now time.Duration) *breakerModel {
-	m := &breakerModel{c: c, law: trip.New(c.law(), now), slowAbove: never, readAt: now}
+	m := &breakerModel{c: c, law: trip.New(c.law(), now), slowAbove: never, readAt: now, patience: c.OpenFor}
 	if c.SlowCalls.Multiple != Off {
 		m.latencies = quantile.New(c.SlowCalls.Window)
 	}
@@ -65,7 +69,7 @@ func newBreakerModel(c BreakerConfig, now time.Duration) *breakerModel {
 func (m *breakerModel) enter(s BreakerState, change string) {
 	m.state = s
 	m.epoch++
-	m.probes = nil
+	m.probes, m.patience = nil, m.c.OpenFor
 	if change != "" {
 		m.changes = append(m.changes, change)
 	}
@@ -77,12 +81,15 @@ func (m *breakerModel) open() {
 }
 
 func (m *breakerModel) share(now time.Duration) float64 {
+	if now >= m.whole {
+		return 1
+	}
 	return min(1, m.share0+m.growth*float64(max(0, now-m.shareAt)))
 }
 
 // seen is the state that somebody who asks at now would see.
 func (m *breakerModel) seen(now time.Duration) BreakerState {
-	if m.state == StateOpen && now >= m.until {
+	if m.state == StateOpen && (now >= m.until || m.until > now+2*m.c.MaxOpenFor) {
 		return StateHalfOpen
 	}
 	if m.state == StateRecovering && m.share(now) >= 1 {
@@ -111,17 +118,18 @@ func (m *breakerModel) allow(now time.Duration) *modelLease {
 	case StateHalfOpen:
 		var held []*modelLease
 		for _, p := range m.probes {
-			if !p.settled && now < p.until {
+			if m.holds(p, now) {
 				held = append(held, p)
 			}
 		}
 		if len(held) == m.c.Probes {
 			return nil
 		}
-		// The oldest of the expired ones is overtaken only where its slot is needed: the others may still report.
-		lease.probe, lease.until = true, now+m.c.OpenFor
+		// Expired ones whose slot nobody takes may still report.
+		lease.probe = true
 		m.takeSlot(lease, now)
 	case StateRecovering:
+		m.shareAt = min(m.shareAt, now)
 		m.credit += m.share(now)
 		if m.credit < 1 {
 			return nil
@@ -133,16 +141,22 @@ func (m *breakerModel) allow(now time.Duration) *modelLease {
 	return lease
 }
 
-// takeSlot puts the lease into the first slot that is free or expired.
+func (m *breakerModel) holds(p *modelLease, now time.Duration) bool {
+	return !p.settled && now < p.until && p.until <= now+2*m.patience
+}
+
+// takeSlot puts the lease into the first slot that is free or expired. It has twice the time of an expired one.
 func (m *breakerModel) takeSlot(lease *modelLease, now time.Duration) {
-	for i, p := range m.probes {
-		if p.settled || now >= p.until {
-			p.settled = true
-			m.probes[i] = lease
-			return
-		}
+	slot := slices.IndexFunc(m.probes, func(p *modelLease) bool { return !m.holds(p, now) })
+	if slot < 0 {
+		slot = len(m.probes)
+		m.probes = append(m.probes, nil)
+	} else if p := m.probes[slot]; !p.settled {
+		p.settled = true
+		m.patience = max(m.patience, min(2*p.given, 24*time.Hour))
 	}
-	m.probes = append(m.probes, lease)
+	m.probes[slot] = lease
+	lease.given, lease.until = m.patience, now+m.patience
 }
 
 func (m *breakerModel) done(l *modelLease, v Verdict, d, now time.Duration) {
@@ -161,11 +175,18 @@ func (m *breakerModel) done(l *modelLease, v Verdict, d, now time.Duration) {
 		m.probed(v == OK, late, d, now)
 	case StateRecovering:
 		switch {
+		case m.seen(now) == StateClosed:
+			m.close(now, "breaker closed")
 		case v != OK:
-			m.failed++
-			m.open()
-		case late || d > m.slowAbove:
-			m.share0, m.shareAt = max(m.c.Recovery.Initial, m.share(now)/2), now
+			if m.score.Fail() == trip.Reopen {
+				m.failed++
+				m.open()
+			}
+		default:
+			m.score.Save()
+			if late || m.slow(d, now) {
+				m.share0, m.shareAt = max(m.c.Recovery.Initial, m.share(now)/2), now
+			}
 		}
 	}
 }
@@ -195,6 +216,14 @@ func (m *breakerModel) result(ok, late bool, d, now time.Duration) {
 	}
 }
 
+// slow forgets the measured threshold if it is asked when there are too few samples for one.
+func (m *breakerModel) slow(d, now time.Duration) bool {
+	if d > m.slowAbove && m.latencies.Count(now) < m.c.SlowCalls.MinSamples {
+		m.slowAbove = never
+	}
+	return d > m.slowAbove
+}
+
 func (m *breakerModel) probed(ok, late bool, d, now time.Duration) {
 	var step trip.Step
 	switch {
@@ -203,7 +232,7 @@ func (m *breakerModel) probed(ok, late bool, d, now time.Duration) {
 	case m.law.Cause().Rule == trip.SlowThreshold:
 		step = m.score.Succeed(late)
 	default:
-		step = m.score.Succeed(d > m.slowAbove)
+		step = m.score.Succeed(m.slow(d, now))
 	}
 	switch {
 	case step == trip.Reopen:
@@ -213,6 +242,7 @@ func (m *breakerModel) probed(ok, late bool, d, now time.Duration) {
 		r := m.c.Recovery
 		length := min(max(r.Fraction*float64(now-m.left), float64(r.Min)), float64(r.Max))
 		m.share0, m.growth, m.shareAt, m.credit = r.Initial, (1-r.Initial)/length, now, 0
+		m.whole = now + 4*time.Duration(length)
 		m.enter(StateRecovering, "")
 	case step == trip.Close:
 		m.close(now, "breaker closed")
@@ -335,6 +365,9 @@ func playBreakerScript(t *testing.T, script []byte) {
 		case arg < 4:
 			b.Reset()
 			m.close(now, "")
+		case arg < 6: // a bit, or further than any lease
+			clock.reading -= time.Duration(arg-3) * time.Duration(arg-3) * 7 * time.Second
+			now = b.time.now()
 		}
 		if m.reopened {
 			m.adopt(t, b, now)
@@ -377,7 +410,10 @@ func compareBreaker(t *testing.T, i int, b *Breaker, m *breakerModel, heard *cha
 	if want := m.seen(now); s.State != want || b.State() != want || b.closed() != (m.state == StateClosed) {
 		t.Fatalf("operation %d: state is %v, want %v", i, s.State, want)
 	}
-	calls, failures, slow, late := m.law.Window(now)
+	var calls, failures, slow, late uint32
+	if m.state == StateClosed {
+		calls, failures, slow, late = m.law.Window(now)
+	}
 	run, limit := m.law.Consecutive()
 	got := [5]int{s.Calls, s.Failures, s.Slow, s.Consecutive, s.ConsecutiveLimit}
 	if want := [5]int{int(calls), int(failures), int(max(slow, late)), run, limit}; got != want {

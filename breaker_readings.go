@@ -9,12 +9,12 @@ import (
 
 // BreakerStats is what a breaker knew at one moment.
 type BreakerStats struct {
-	State      BreakerState
+	State      BreakerState  // what it would do with a call
 	Since      time.Time     // when the state began
 	RetryAfter time.Duration // until an open breaker admits probes; 0 in the other states
 
 	Calls    int // of the window; everything in this group is 0 unless closed
-	Failures int
+	Failures int // of them
 	Slow     int // beyond SlowThreshold or the measured bound, whichever counts more
 
 	Consecutive      int // failures since the last success
@@ -43,7 +43,7 @@ func (b *Breaker) Stats() BreakerStats {
 	b.mu.Lock()
 	s := BreakerStats{State: b.stateLocked(now), Since: b.time.at(b.sinceLocked(now))}
 	if s.State == StateOpen {
-		s.RetryAfter = time.Duration(b.retryAt.Load()) - now
+		s.RetryAfter = b.openLeft(now)
 	}
 	calls, failures, slow, late := b.windowLocked(now)
 	s.Calls, s.Failures, s.Slow = int(calls), int(failures), int(max(slow, late))
@@ -61,17 +61,19 @@ func (b *Breaker) sinceLocked(now time.Duration) time.Duration {
 	case s == b.stateLocked(now):
 		return b.since
 	case s == StateOpen:
-		return time.Duration(b.retryAt.Load())
+		return min(time.Duration(b.retryAt.Load()), now)
 	default:
 		return min(b.ramp.end(), now)
 	}
 }
 
+// windowLocked is empty unless the breaker is closed: isolating it leaves the counts of the closed period behind.
 func (b *Breaker) windowLocked(now time.Duration) (calls, failures, slow, late uint32) {
-	if b.closed() {
-		b.foldLocked()
+	if !b.closed() {
+		return 0, 0, 0, 0
 	}
-	return b.lawLocked().Window(now)
+	b.foldLocked()
+	return b.law.Window(now)
 }
 
 // normalFailuresLocked returns the normal failure rate and how many results are known of it. It is 0 until it is warm.
@@ -98,7 +100,7 @@ func (b *Breaker) refusing(now time.Duration) (retryAfter time.Duration, yes boo
 	defer b.mu.Unlock()
 	switch s := b.stateLocked(now); {
 	case s == StateOpen:
-		return time.Duration(b.retryAt.Load()) - now, true
+		return b.openLeft(now), true
 	case s == StateHalfOpen && b.load().state() == StateHalfOpen:
 		return 0, b.probesInFlightLocked(now) == len(b.probes)
 	case s == StateRecovering:
@@ -109,8 +111,8 @@ func (b *Breaker) refusing(now time.Duration) (retryAfter time.Duration, yes boo
 }
 
 func (b *Breaker) probesInFlightLocked(now time.Duration) (n int) {
-	for _, p := range b.probes {
-		if p.ticket != 0 && now < p.until {
+	for i := range b.probes {
+		if b.heldLocked(&b.probes[i], now) {
 			n++
 		}
 	}
@@ -183,7 +185,7 @@ func (b *Breaker) explain(now time.Duration) string {
 	defer b.mu.Unlock()
 	switch b.stateLocked(now) {
 	case StateOpen:
-		return fmt.Sprintf("open for %v: %s", brief(now-b.since), b.causeLocked())
+		return fmt.Sprintf("open for %v: %s", brief(max(0, now-b.since)), b.causeLocked())
 	case StateHalfOpen:
 		return fmt.Sprintf("half-open, %d of %d probes under way: %s", b.probesInFlightLocked(now), len(b.probes), b.causeLocked())
 	case StateRecovering:
@@ -248,7 +250,7 @@ func (b *Breaker) causeLocked() string {
 		return fmt.Sprintf("%d of %d calls took longer than %v (%s, limit %s)",
 			c.Bad, c.Calls, b.config.SlowThreshold, share, percent(b.config.SlowRatio))
 	case trip.SlowRate:
-		return fmt.Sprintf("%d of %d calls took longer than %v %s", c.Bad, c.Calls, brief(b.slowAbove), chance)
+		return fmt.Sprintf("%d of %d calls took longer than %v %s", c.Bad, c.Calls, brief(b.tripAbove), chance)
 	}
 	return "unknown"
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/stretchr/testify/require"
 
 	"github.com/measuredgo/resilience"
@@ -59,13 +60,63 @@ func TestBreakerRefusesContradictions(t *testing.T) {
 		"other fields of Failures":        {Failures: resilience.RelativeFailures{Multiple: resilience.Off, Floor: 0.1}},
 		"other fields of SlowCalls":       {SlowCalls: resilience.RelativeSlow{Multiple: resilience.Off, Quantile: 0.9}},
 		"Failures.Window is 1m0s":         {Failures: resilience.RelativeFailures{Window: time.Minute}},
-		"want at least 1h40m0s":           {Failures: resilience.RelativeFailures{Multiple: 100}},
 		"SlowCalls.Window is 30s":         {SlowCalls: resilience.RelativeSlow{Window: 30 * time.Second}},
 		"an incident becomes normal befo": {Window: 5 * time.Minute, Failures: resilience.RelativeFailures{Window: 5 * time.Minute}},
 	} {
 		_, err := resilience.NewBreaker(c)
 		require.ErrorContains(t, err, text)
 	}
+}
+
+// What the library supplied itself is no reason to refuse: the message names a field that was written, and what it says is
+// accepted there.
+func TestBreakerNamesAWrittenFieldWhereNoBaselineIsLongEnough(t *testing.T) {
+	type config = resilience.BreakerConfig
+	type failures = resilience.RelativeFailures
+	type slow = resilience.RelativeSlow
+	for text, c := range map[string]struct{ refused, accepted config }{
+		"Failures.Multiple is 100, want at most 60 (30m0s / Window), or an": {
+			config{Failures: failures{Multiple: 100}}, config{Failures: failures{Multiple: 60}},
+		},
+		"Failures.Multiple is 5, want at most 4.28 (30m0s / Window)": {
+			config{Window: 7 * time.Minute, Failures: failures{Multiple: 5}},
+			config{Window: 7 * time.Minute, Failures: failures{Multiple: 4.28}},
+		},
+		"BreakerConfig.Window is 30m0s, want at most 15m0s (30m0s / Failures.Multiple)": {
+			config{Window: 30 * time.Minute, Failures: failures{Multiple: 2}},
+			config{Window: 15 * time.Minute, Failures: failures{Multiple: 2}},
+		},
+		"BreakerConfig.Window is 10m0s, want at most 6m0s (30m0s / Failures.Multiple)": {
+			config{Window: 10 * time.Minute, Failures: failures{Window: time.Hour}},
+			config{Window: 6 * time.Minute, Failures: failures{Window: time.Hour}},
+		},
+		"BreakerConfig.Window is 40m0s, want at most 30m0s (30m0s x SlowCalls.Quantile / SlowRatio)": {
+			config{Window: 40 * time.Minute, SlowCalls: slow{Multiple: 4}},
+			config{Window: 30 * time.Minute, SlowCalls: slow{Multiple: 4}},
+		},
+		"BreakerConfig.Window is 10m0s, want at most 6m0s (": {
+			config{Window: 10 * time.Minute, SlowCalls: slow{Quantile: 0.1}},
+			config{Window: 6 * time.Minute, SlowCalls: slow{Quantile: 0.1}},
+		},
+		"BreakerConfig.Window is 31m0s, want at most 30m0s (": {
+			config{Window: 31 * time.Minute, SlowCalls: slow{Window: time.Hour}},
+			config{Window: 30 * time.Minute, SlowCalls: slow{Window: time.Hour}},
+		},
+		"BreakerConfig.Window is 20m0s, want at most 15m0s (": {
+			config{Window: 20 * time.Minute, SlowRatio: 1}, config{Window: 15 * time.Minute, SlowRatio: 1},
+		},
+	} {
+		_, err := resilience.NewBreaker(c.refused)
+		require.ErrorContains(t, err, text)
+		require.NotContains(t, err.Error(), "\n")
+		_, err = resilience.NewBreaker(c.accepted)
+		require.NoError(t, err, text)
+	}
+}
+
+func TestBreakerClockThatIsANilPointerIsRefused(t *testing.T) {
+	_, err := resilience.NewBreaker(resilience.BreakerConfig{Clock: (*clock.Mock)(nil)})
+	require.ErrorContains(t, err, "BreakerConfig.Clock is a nil pointer, want a clock, or nothing")
 }
 
 func TestBreakerZeroLeaseAndSecondDoneDoNothing(t *testing.T) {
@@ -336,7 +387,9 @@ func TestBreakerIsolateHoldsUntilReset(t *testing.T) {
 			admitted(t, b).Done(resilience.OK, 10*time.Millisecond)
 		}
 		under := admitted(t, b)
+		require.Equal(t, 200, b.Stats().Calls)
 		b.Isolate()
+		require.Zero(t, b.Stats().Calls, "only a closed one has a window")
 		time.Sleep(24 * time.Hour)
 		refusedBy(t, b)
 		under.Done(resilience.OK, time.Hour)

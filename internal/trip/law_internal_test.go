@@ -274,6 +274,24 @@ func TestSlowProbeCountsAgainstAfterASlowTrip(t *testing.T) {
 	require.Equal(t, Undecided, s.Succeed(false))
 }
 
+func TestProbesOfADependencyThatAlwaysFailsReopen(t *testing.T) {
+	require.Equal(t, math.Log2(1.75/1.5), cost(0.75), "up to there nothing is capped")
+	for _, usual := range []float64{0.76, 0.99, 1} {
+		require.Equal(t, cost(0.75), cost(usual), "%v", usual)
+	}
+	c := defaults()
+	c.Consecutive = -1
+	l, _ := warmed(c, 1)
+	rate, _, _ := l.Normal()
+	require.Equal(t, 1.0, rate)
+	s := l.Score()
+	probes := 1
+	for ; s.Fail() == Undecided; probes++ {
+		require.Less(t, probes, 14)
+	}
+	require.Equal(t, 14, probes)
+}
+
 func TestFailuresAllocateNothing(t *testing.T) {
 	l, now := warmed(defaults(), 25)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {

@@ -5,13 +5,19 @@ import "math"
 const (
 	closeAt  = 2  // bits, unless so many successes in a row are asked for
 	reopenAt = -3 // bits
+	savedAt  = 10 // bits that a recovery saves at most
+
+	// mostUsual is the largest share that a score takes for normal. The cost of
+	// a failure goes to 0 as the share goes to 1, and a breaker whose probes all
+	// fail must re-open all the same: now after 14 of them at most.
+	mostUsual = 0.75
 )
 
 // Score weighs the probes of a half-open breaker: a sequential test, in bits,
 // of "fails as usual" against "fails half-way to total failure". Between these
 // two a success is worth exactly one bit, and a failure the less the more usual
-// it is. For a spotless dependency, or where a number in a row was written, any
-// failure re-opens.
+// it is, up to mostUsual. For a spotless dependency, or where a number in a row
+// was written, any failure re-opens.
 type Score struct {
 	bits, target  float64
 	failure, slow float64 // what they cost; slow is 0 where a slow success is a success
@@ -65,6 +71,10 @@ func (s *Score) Succeed(slow bool) Step {
 // Fail counts a probe that failed.
 func (s *Score) Fail() Step { return s.lose(s.failure) }
 
+// Save counts a success after the score has closed. The test goes on, from where
+// it was, but a long run of successes does not hide what comes after it.
+func (s *Score) Save() { s.bits = min(s.bits+1, savedAt) }
+
 func (s *Score) lose(bits float64) Step {
 	s.bits -= bits
 	if s.bits <= reopenAt {
@@ -78,5 +88,6 @@ func cost(p float64) float64 {
 	if p <= 0 {
 		return math.Inf(1)
 	}
+	p = min(p, mostUsual)
 	return math.Log2((1 + p) / (2 * p))
 }

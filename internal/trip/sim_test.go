@@ -79,6 +79,7 @@ func TestIncidentsAreSeenInTime(t *testing.T) {
 		{"outage, normal 1 %", failing(0.01), failing(1), 1, 5.9},
 		{"outage, normal 1 %", failing(0.01), failing(1), 10, 0.5},
 		{"outage, normal 30 %", failing(0.3), failing(1), 0.1, 209},
+		{"outage, normal 30 %", failing(0.3), failing(1), 0.5, 40},
 		{"outage, normal 30 %", failing(0.3), failing(1), 1, 19},
 		{"outage, normal 30 %", failing(0.3), failing(1), 10, 1.9},
 		{"half fail, normal 1 %", failing(0.01), failing(0.5), 0.5, 45},
