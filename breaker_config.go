@@ -8,8 +8,8 @@ import (
 	"github.com/measuredgo/resilience/internal/trip"
 )
 
-// Off switches off what a zero field of a BreakerConfig would leave at its default: BreakerConfig.ConsecutiveFailures,
-// RelativeFailures.Multiple and RelativeSlow.Multiple.
+// Off switches off what a zero field would leave at its default: BreakerConfig.ConsecutiveFailures, RelativeFailures.Multiple,
+// RelativeSlow.Multiple, BudgetConfig.Fraction and BudgetConfig.MinPerSecond.
 const Off = -1
 
 // BreakerConfig says when a breaker opens and how it closes again. A zero field means the default.
@@ -83,21 +83,21 @@ func (c BreakerConfig) resolve(collected *checker) BreakerConfig {
 	c.Window = orDefault(c.Window, 30*time.Second)
 	c.Probes = orDefault(c.Probes, 1)
 
-	if c.ConsecutiveFailures != Off && c.ConsecutiveFailures != 0 {
-		k.count("ConsecutiveFailures", c.ConsecutiveFailures, maxBreakerCount)
+	if n := c.ConsecutiveFailures; n < Off || n > maxBreakerCount {
+		k.refuse("ConsecutiveFailures", n, fmt.Sprintf("1 to %d, 0 for the default, or Off", maxBreakerCount))
 	}
 	if c.ProbeSuccesses != 0 {
 		k.count("ProbeSuccesses", c.ProbeSuccesses, maxBreakerProbes)
 	}
 	k.count("MinCalls", c.MinCalls, maxBreakerCount)
 	k.count("Probes", c.Probes, maxBreakerProbes)
-	if c.FailureRatio != 0 {
-		k.ratio("FailureRatio", c.FailureRatio)
+	if r := c.FailureRatio; !(r >= 0 && r <= 1) {
+		k.refuse("FailureRatio", r, "more than 0, at most 1, or 0 for none")
 	}
 	k.ratio("SlowRatio", c.SlowRatio)
 	k.span("Window", c.Window, 10*time.Millisecond, maxBreakerWindow)
-	if c.SlowThreshold != 0 {
-		k.span("SlowThreshold", c.SlowThreshold, 1, maxBreakerOpen)
+	if d := c.SlowThreshold; d < 0 || d > maxBreakerOpen {
+		k.refuse("SlowThreshold", d, fmt.Sprintf("more than 0, at most %v, or 0 for none", maxBreakerOpen))
 	}
 	if c.Clock != nil && isNil(c.Clock) {
 		k.refuse("Clock", bare("a nil pointer"), "a clock, or nothing")
@@ -276,7 +276,7 @@ func (c *BreakerConfig) refuseIdle(k breakerChecker, rule string) {
 		k.refuse("ConstantsOnly", true, "false beside "+rule)
 		return
 	}
-	k.refuse(rule+".Multiple", Off, "a multiple beside other fields of "+rule)
+	k.refuse(rule+".Multiple", bare("Off"), "a multiple beside other fields of "+rule)
 }
 
 // breakerChecker is a checker that knows the struct whose fields it names.

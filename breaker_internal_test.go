@@ -45,9 +45,9 @@ func (b *Breaker) open(t testing.TB, now time.Duration) time.Duration {
 	for range 100 {
 		b.call(Transient, time.Millisecond, now)
 	}
-	retryAfter, refusing := b.refusing(now)
-	require.True(t, refusing)
-	return now + retryAfter
+	refused := b.refusesFor(now)
+	require.Positive(t, refused)
+	return now + refused
 }
 
 func TestBreakerDefaults(t *testing.T) {
@@ -178,7 +178,7 @@ func TestBreakerOpensLongerEachTimeTheProbeFails(t *testing.T) {
 		period *= time.Second
 		require.False(t, b.call(OK, 0, now-1))
 		require.True(t, b.call(Transient, 0, now))
-		wait, _ := b.refusing(now)
+		wait := b.refusesFor(now)
 		require.GreaterOrEqual(t, wait, period/2)
 		require.LessOrEqual(t, wait, period)
 		now += wait

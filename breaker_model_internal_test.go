@@ -426,10 +426,11 @@ func compareBreaker(t *testing.T, i int, b *Breaker, m *breakerModel, heard *cha
 		t.Fatalf("operation %d: told %v, want %v", i, heard.list, m.changes)
 	}
 	heard.list, m.changes = nil, nil
-	// refusing agrees with what allow would do, and a look at it changes nothing.
-	_, refusing := b.refusing(now)
-	if want := m.wouldRefuse(now); refusing != want {
-		t.Fatalf("operation %d: refusing is %t, want %t", i, refusing, want)
+	// refusesFor agrees with what allow would do, and a look at it changes nothing.
+	if refused := b.refusesFor(now); refused > 0 && !m.wouldRefuse(now) {
+		t.Fatalf("operation %d: it says that it refuses for %v, and admits", i, refused)
+	} else if s := m.seen(now); (refused > 0) != (s == StateOpen || s == StateIsolated) {
+		t.Fatalf("operation %d: it refuses for %v while %v", i, refused, s)
 	}
 	b.explain(now)
 	b.strain(now)

@@ -91,22 +91,15 @@ func (b *Breaker) normalFailuresLocked() (rate float64, results int, warm bool) 
 // closed reports whether the breaker admits all calls, and not only because nobody has asked since a recovery ended.
 func (b *Breaker) closed() bool { return b.load().state() == StateClosed }
 
-// refusing reports whether a call would be refused now, and until when if that is known. It changes nothing.
-func (b *Breaker) refusing(now time.Duration) (retryAfter time.Duration, yes bool) {
-	if b.closed() {
-		return 0, false
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch s := b.stateLocked(now); {
-	case s == StateOpen:
-		return b.openLeft(now), true
-	case s == StateHalfOpen && b.load().state() == StateHalfOpen:
-		return 0, b.probesInFlightLocked(now) == len(b.probes)
-	case s == StateRecovering:
-		return 0, b.ramp.next(now) < 1
+// refusesFor is how long no call at all will be admitted: never where it takes a Reset, 0 where one might be.
+func (b *Breaker) refusesFor(now time.Duration) time.Duration {
+	switch b.load().state() {
+	case StateOpen:
+		return b.openLeft(now)
+	case StateIsolated:
+		return never
 	default:
-		return 0, s == StateIsolated
+		return 0
 	}
 }
 

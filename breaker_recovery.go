@@ -80,12 +80,9 @@ func (r *ramp) share(now time.Duration) float64 {
 	return min(1, r.level+r.growth*float64(max(0, now-r.at)))
 }
 
-// next is the sum of the shares if one more call came.
-func (r *ramp) next(now time.Duration) float64 { return r.credit + r.share(now) }
-
 func (r *ramp) admit(now time.Duration) bool {
 	r.at = min(r.at, now) // where the clock stepped back, the share grows from there
-	r.credit = r.next(now)
+	r.credit += r.share(now)
 	if r.credit < 1 {
 		return false
 	}

@@ -230,9 +230,8 @@ func TestBreakerClockThatStepsBackDoesNotKeepItOpen(t *testing.T) {
 	begin := b.since
 	now = b.backTo(now - 2*b.config.MaxOpenFor)
 	require.Equal(t, StateOpen, b.State(), "by less than it could have been open")
-	wait, refusing := b.refusing(now)
-	require.True(t, refusing)
-	require.Equal(t, b.Stats().RetryAfter, wait)
+	require.Positive(t, b.Stats().RetryAfter)
+	require.Equal(t, b.Stats().RetryAfter, b.refusesFor(now))
 	require.Contains(t, b.explain(now), "open for 0s: ")
 
 	now = b.backTo(begin - time.Hour)
@@ -240,8 +239,7 @@ func TestBreakerClockThatStepsBackDoesNotKeepItOpen(t *testing.T) {
 	require.Equal(t, StateHalfOpen, s.State)
 	require.Zero(t, s.RetryAfter)
 	require.True(t, b.time.at(now).Equal(s.Since), "not in the future")
-	_, refusing = b.refusing(now)
-	require.False(t, refusing)
+	require.Zero(t, b.refusesFor(now))
 	require.Contains(t, b.explain(now), "half-open, 0 of 1 probes under way: ")
 	require.True(t, b.call(OK, 0, now))
 	require.True(t, b.call(OK, 0, now))
@@ -254,8 +252,7 @@ func TestBreakerClockThatStepsBackDoesNotHoldTheSlotOfAProbe(t *testing.T) {
 	b.allow(now, nil)
 	now -= time.Hour
 	require.Zero(t, b.probesInFlightLocked(now))
-	_, refusing := b.refusing(now)
-	require.False(t, refusing)
+	require.Zero(t, b.refusesFor(now))
 	_, _, ok := b.allow(now, nil)
 	require.True(t, ok)
 }

@@ -75,9 +75,11 @@ func (c *call) mayRetry(v Verdict) (delay time.Duration, ok bool) {
 		return 0, false
 	}
 	if b := p.breaker; b != nil {
-		retryAfter, refusing := b.refusing(c.at(b.time))
-		if refusing && (retryAfter > delay || b.load().state() == StateIsolated) {
-			c.reject(ReasonBreakerOpen, retryAfter)
+		if refused := b.refusesFor(c.at(b.time)); refused > delay {
+			if refused == never {
+				refused = 0 // nobody knows when to come back
+			}
+			c.reject(ReasonBreakerOpen, refused)
 			return 0, false
 		}
 	}

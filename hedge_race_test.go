@@ -221,9 +221,9 @@ func TestSpentRetriesOfAnyLegCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := retrying(resilience.WithAttempts(2))
 		p := hedged(t, resilience.Hedge{}, resilience.WithAttempts(3))
-		calls := 0
+		var calls atomic.Int64
 		r := p.Try(t.Context(), func(ctx context.Context) error {
-			if calls++; calls == 1 {
+			if calls.Add(1) == 1 {
 				time.Sleep(150 * time.Millisecond)
 				return inner.Run(ctx, fail)
 			}
@@ -231,7 +231,7 @@ func TestSpentRetriesOfAnyLegCount(t *testing.T) {
 			return errDown
 		})
 		require.Equal(t, resilience.ReasonAttemptsExhausted, r.Reason)
-		require.Equal(t, 2, calls)
+		require.EqualValues(t, 2, calls.Load())
 	})
 }
 
