@@ -18,7 +18,7 @@ type BudgetConfig struct {
 
 // BudgetStats is one look at a budget.
 type BudgetStats struct {
-	Tokens, Capacity float64
+	Tokens, Capacity float64 // what is there, and what fits in; a retry takes one
 	Spent            float64 // the share of the capacity that is gone, 0 to 1
 }
 

@@ -100,7 +100,7 @@ func (p *policy) arm(left time.Duration, leftBy boundBy, now time.Duration) (tim
 
 // AttemptInfo is what the context of an attempt, and the hooks, tell about it.
 type AttemptInfo struct {
-	Policy    string
+	Policy    string        // its name
 	Number    int           // from 1
 	Hedged    bool          // a leg beside another one
 	Bound     time.Duration // what the attempt may take; Unbounded if nothing bounds it

@@ -87,8 +87,8 @@ func (r Reason) String() string {
 // errors.Is finds the sentinel of the Reason, the cause of the caller's cancellation and everything in Err; errors.Unwrap
 // returns Err.
 type Error struct {
-	Policy     string
-	Reason     Reason
+	Policy     string        // its name
+	Reason     Reason        // why the call ended
 	Attempts   []Attempt     // the first 4 and the last 12
 	Total      int           // how many attempts there were
 	Bound      time.Duration // the deadline or the attempt bound that was hit, 0 if none was

@@ -102,15 +102,15 @@ func (k EventKind) String() string {
 // side by side, and so do listeners. One that panics breaks neither the call nor the listeners after it. What takes long in
 // a listener takes long in the call.
 type Event struct {
-	Kind     EventKind
-	Policy   string
-	Attempt  int // the attempt's number, from 1; 0 where the event belongs to none
-	Verdict  Verdict
-	Duration time.Duration
-	Delay    time.Duration
-	Err      error
-	Reason   Reason // of terminal events
-	Limit    int    // of EventLimitChanged
+	Kind     EventKind     // says what happened, and which of the other fields count
+	Policy   string        // its name
+	Attempt  int           // the attempt's number, from 1; 0 where the event belongs to none
+	Verdict  Verdict       // of EventAttempt
+	Duration time.Duration // what has passed
+	Delay    time.Duration // what is still to come, or was waited for
+	Err      error         // what was wrong, if anything was
+	Reason   Reason        // of terminal events
+	Limit    int           // of EventLimitChanged
 }
 
 // listened reports whether anybody listens: without a listener no event is built.

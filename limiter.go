@@ -116,9 +116,9 @@ func (c LimiterConfig) resolveAdaptive(k *checker) LimiterConfig {
 
 // LimiterStats is one look at a limiter.
 type LimiterStats struct {
-	Limit    int // calls that may be in flight; after a cut more may be, until they return
-	InFlight int
-	Waiting  int
+	Limit    int           // calls that may be in flight; after a cut more may be, until they return
+	InFlight int           // calls that hold a permit
+	Waiting  int           // calls in the queue
 	Baseline time.Duration // what an adaptive limiter takes for the latency without a queue; 0 while that is cold
 }
 

@@ -34,9 +34,9 @@ func (s ReadingState) String() string {
 
 // Reading is a measured duration and what stands behind it. Value is zero unless State is Warm.
 type Reading struct {
-	Value               time.Duration
-	State               ReadingState
-	Samples, MinSamples int
+	Value               time.Duration // in force while Warm
+	State               ReadingState  // what it is worth
+	Samples, MinSamples int           // how many there are, and how many make it warm
 }
 
 // Get returns the value, and true only when it is warm.
@@ -44,22 +44,22 @@ func (r Reading) Get() (time.Duration, bool) { return r.Value, r.State == Warm }
 
 // RateReading is a measured share, 0 to 1. Value is zero unless State is Warm.
 type RateReading struct {
-	Value               float64
-	State               ReadingState
-	Samples, MinSamples int
+	Value               float64      // in force while Warm
+	State               ReadingState // what it is worth
+	Samples, MinSamples int          // how many there are, and how many make it warm
 }
 
 // CountReading is a measured number. Value is zero unless State is Warm.
 type CountReading struct {
-	Value int
-	State ReadingState
+	Value int          // in force while Warm
+	State ReadingState // what it is worth
 }
 
 // Measured is what a policy measures at the moment, by value. QueueDelay is the process's own, the same for all policies.
 type Measured struct {
-	AttemptCeiling, BackoffBase, HedgeThreshold, QueueDelay Reading // the policy's own terms
-	NormalLatency                                           Reading // of the breaker, likewise the next two
-	NormalFailureRate, TripRatio                            RateReading
+	AttemptCeiling, BackoffBase, HedgeThreshold, QueueDelay Reading      // the policy's own terms
+	NormalLatency                                           Reading      // of the breaker
+	NormalFailureRate, TripRatio                            RateReading  // of the breaker: what is normal, and what opens it
 	ConcurrencyLimit                                        CountReading // of an adaptive limiter
 }
 

@@ -50,9 +50,9 @@ type Backoff struct {
 
 // BackoffInput is what a curve of the user's may know.
 type BackoffInput struct {
-	Attempt   int // the attempt about to run, at least 2
-	Verdict   Verdict
-	Err       error
+	Attempt   int           // the attempt about to run, at least 2
+	Verdict   Verdict       // on the last one
+	Err       error         // of the last one
 	Remaining time.Duration // until the deadline; Unbounded if there is none
 }
 
