@@ -33,7 +33,7 @@ type BreakerConfig struct {
 	ProbeSuccesses      int              // closes after so many good probes in a row, and the first bad one re-opens; default: two, and a bad one counts by how unusual it is
 	Recovery            Recovery         // admits a growing share before it closes; zero: off
 	ConstantsOnly       bool             // no measured rule: five in a row, and what is written above
-	Clock               Clock            // nil: the time package
+	Clock               Clock            // nil: that of the policy, of a shared breaker the standard time package
 }
 
 // RelativeFailures is the measured failure rule. Windows must be long enough that an incident cannot become normal

@@ -30,7 +30,7 @@ type LimiterConfig struct {
 	Decrease          float64 // adaptive: what the deepest single cut leaves of the limit, between 0 and 1; default 0.7
 
 	Queue int   // callers that may wait for a permit, first in, first out; default 0: refused at once
-	Clock Clock // of a shared limiter; nil: the standard time package. A private limiter has the policy's clock
+	Clock Clock // nil: that of the policy, of a shared limiter the standard time package
 
 	fixed bool // made by FixedLimit, which takes no zero
 }
