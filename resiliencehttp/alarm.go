@@ -1,11 +1,9 @@
 package resiliencehttp
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
-	"github.com/measuredgo/resilience"
 	"github.com/measuredgo/resilience/internal/inside"
 )
 
@@ -71,22 +69,5 @@ func wait(clock func(time.Duration) (<-chan time.Time, func()), d time.Duration,
 		release()
 		close(over)
 		return true
-	}
-}
-
-// within is ctx that ends after d on the policy's clock, with the cause ErrDeadlineExceeded.
-func within(ctx context.Context, look *inside.Policy, d time.Duration) (context.Context, context.CancelFunc) {
-	switch {
-	case d == resilience.Unbounded:
-		return context.WithCancel(ctx)
-	case !look.OwnClock:
-		return context.WithTimeoutCause(ctx, d, resilience.ErrDeadlineExceeded)
-	}
-	bounded, cancel := context.WithCancelCause(ctx)
-	a := newAlarm(look, func() { cancel(resilience.ErrDeadlineExceeded) })
-	a.set(d)
-	return bounded, func() {
-		a.stop()
-		cancel(nil)
 	}
 }

@@ -19,12 +19,16 @@ type body struct {
 	gap   alarm
 	err   error // why nothing more can be read
 
-	closed atomic.Bool
+	switched bool // a connection to which the rules of a body do not apply: it may be written to when it cannot be read
+	closed   atomic.Bool
 }
 
 // Read is bounded only while it waits: how long the caller takes between two reads is the caller's affair.
 func (b *body) Read(p []byte) (int, error) {
-	if b.err != nil {
+	switch {
+	case b.switched:
+		return b.rc.Read(p)
+	case b.err != nil:
 		return 0, b.err
 	}
 	bounded := b.bound > 0
@@ -86,6 +90,14 @@ func (b *body) discard() (cut func()) {
 type writableBody struct {
 	*body
 	io.Writer
+}
+
+// CloseWrite ends what is written, if the base can do that. httputil.ReverseProxy calls it.
+func (b writableBody) CloseWrite() error {
+	if half, ok := b.Writer.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return fmt.Errorf("resiliencehttp: CloseWrite: %w", http.ErrNotSupported)
 }
 
 // buffered reads the body, and hands out what was read.

@@ -16,20 +16,32 @@ import (
 type call struct {
 	t       *Transport
 	host    *host
-	req     *http.Request // the caller's
+	req     *http.Request // the caller's; with legs a copy of it, because the caller's is the caller's again when send returns
 	repeats bool
+	over    context.Context // ends with send; nil without legs
 	upload  upload
 	failed  error // why there is nothing to send
 }
 
 // send runs the request under the policy.
-func (t *Transport) send(h *host, req *http.Request) (*http.Response, error) {
-	c := &call{t: t, host: h, req: req, repeats: t.repeats(h, req)}
-	ctx, cancel := c.prepare()
-	defer cancel()
+func (t *Transport) send(h *host, req *http.Request, repeats bool) (*http.Response, error) {
+	c := &call{t: t, host: h, req: req, repeats: repeats}
+	ctx := req.Context()
+	if c.prepare() { // to read the body ahead takes of the time of the call
+		var cancel context.CancelFunc
+		ctx, cancel = h.look.Within(ctx, h.look.Deadline)
+		defer cancel()
+		c.buffer(ctx)
+	}
 	defer c.upload.close()
-	if h.look.Attempts > 1 && !c.repeats {
+	switch {
+	case h.look.Attempts > 1 && !c.repeats:
 		ctx = resilience.SingleShot(ctx)
+	case h.look.Hedges && c.repeats:
+		var end context.CancelFunc
+		c.over, end = context.WithCancel(context.Background())
+		defer end()
+		c.req = req.Clone(req.Context())
 	}
 	resp, err := resilience.Do(ctx, h.policy, c.attempt)
 	if err != nil {
@@ -45,10 +57,9 @@ type callKey struct{}
 
 func nothing() {}
 
-// prepare says where the attempts get their bodies from. Reading one ahead takes of the time of the call, which is why it
-// also returns the context of the call.
-func (c *call) prepare() (context.Context, context.CancelFunc) {
-	req, ctx := c.req, c.req.Context()
+// prepare says where the attempts get their bodies from, or that the body has to be read ahead.
+func (c *call) prepare() (ahead bool) {
+	req := c.req
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
 	case !c.repeats:
@@ -57,11 +68,9 @@ func (c *call) prepare() (context.Context, context.CancelFunc) {
 		closeBody(req) // every attempt asks GetBody: what the caller owns is never read
 		c.upload.open = req.GetBody
 	default:
-		bounded, cancel := within(ctx, &c.host.look, c.host.look.Deadline)
-		c.buffer(bounded)
-		return bounded, cancel
+		return true
 	}
-	return ctx, nothing
+	return false
 }
 
 // buffer keeps the body of the request for several attempts if it is small enough, and has the request sent once if not.
@@ -98,6 +107,9 @@ func (c *call) attempt(ctx context.Context) (*http.Response, error) {
 			x.end()
 		}
 	}()
+	if err := x.late(); err != nil {
+		return nil, err
+	}
 	req, err := c.request(x)
 	if err != nil {
 		return nil, resilience.Permanent.Mark(err)
@@ -124,14 +136,14 @@ func (c *call) withinQuota(info resilience.AttemptInfo) error {
 }
 
 // request makes the request of one attempt. Nothing in it is the caller's except the trailers, which the caller may still
-// fill in while the body is sent.
+// fill in while the body is sent; a leg of a hedge never has any, see Transport.repeats.
 func (c *call) request(x *exchange) (*http.Request, error) {
 	req := c.req.Clone(x.ctx)
 	req.Trailer = c.req.Trailer
 	if req.Header == nil {
 		req.Header = make(http.Header)
 	}
-	c.setHeaders(req, x.info)
+	c.setHeaders(req, x)
 	body, err := c.upload.next(x)
 	if err != nil {
 		return nil, err
@@ -141,7 +153,7 @@ func (c *call) request(x *exchange) (*http.Request, error) {
 	}
 	req.Body, req.GetBody = body, nil
 	if open := c.reopen(); open != nil {
-		req.GetBody = func() (io.ReadCloser, error) { return c.upload.track(x, open) }
+		req.GetBody = func() (io.ReadCloser, error) { return x.track(open) }
 	}
 	return req, nil
 }
@@ -154,7 +166,7 @@ func (c *call) reopen() func() (io.ReadCloser, error) {
 	return c.req.GetBody
 }
 
-func (c *call) setHeaders(req *http.Request, info resilience.AttemptInfo) {
+func (c *call) setHeaders(req *http.Request, x *exchange) {
 	if c.repeats {
 		req.Header[retryingHeader] = []string{"1"}
 	}
@@ -162,9 +174,12 @@ func (c *call) setHeaders(req *http.Request, info resilience.AttemptInfo) {
 		req.Header[name] = []string{resilience.CriticalityFrom(c.req.Context()).String()}
 	}
 	name := c.t.set.deadline
-	left := min(c.host.look.AttemptTimeout, info.Remaining)
+	left := min(c.host.look.AttemptTimeout, x.info.Remaining)
 	if name == "" || left == resilience.Unbounded {
 		return
+	}
+	if x.spent >= time.Millisecond { // rounding down the little that passes anyway would take a millisecond from every deadline
+		left -= x.spent
 	}
 	const most = 1<<31 - 1 // what Inbound accepts
 	ms := max(1, min(left/time.Millisecond, most))

@@ -3,6 +3,7 @@ package resiliencehttp
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,7 +20,11 @@ func NewPolicy(opts ...resilience.Option) (resilience.Policy, error) {
 	if err != nil {
 		return resilience.Policy{}, err
 	}
-	return p.With(opts...) // in two steps: within one, a classifier of the user's would come beneath Rules
+	p, err = p.With(opts...) // in two steps: within one, a classifier of the user's would come beneath Rules
+	if err != nil {
+		return resilience.Policy{}, fmt.Errorf("resiliencehttp: NewPolicy: %w", err)
+	}
+	return p, nil
 }
 
 // Rules are the verdicts on responses and on the errors of a transport, for a policy that is not made by NewPolicy. They

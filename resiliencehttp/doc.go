@@ -18,7 +18,7 @@
 //   - Every other response is drained, at most 64 KiB and 50 ms, and closed, so that its connection is used again.
 //   - A failure that is an answer comes back as that answer: after the last attempt a 503 is a response and a nil error.
 //   - The connection pool belongs to the base transport and is not touched. Nothing is logged. A call that succeeds at
-//     once starts no goroutine.
+//     once starts no goroutine, unless it is hedged or reads a body without GetBody ahead.
 //
 // The base transport has to end a request when its context ends, as that of net/http does.
 //

@@ -34,6 +34,7 @@ func drain(resp *http.Response) {
 	}
 	var closed atomic.Bool
 	closing := func() {
+		defer func() { _ = recover() }() // as the policy does: what nobody gets must not end the process
 		if !closed.Swap(true) {
 			_ = rc.Close()
 		}
@@ -41,7 +42,7 @@ func drain(resp *http.Response) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer func() { _ = recover() }() // as the policy does: what nobody gets must not end the process
+		defer func() { _ = recover() }() // likewise
 		defer closing()
 		_, _ = io.CopyN(io.Discard, rc, maxDrain)
 	}()

@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"github.com/measuredgo/resilience"
+	"github.com/measuredgo/resilience/internal/inside"
 )
 
 // exchange is one request to the base and its response. It is the parent of the context of that request, which has the
 // values of the attempt, ends with the caller's, and has two bounds one after the other: until the headers that of the
-// attempt, from then on the deadline of the call.
+// attempt, from then on the deadline of the call. Both count from the start of the attempt.
 //
 // States: waiting -> open (the headers are there) -> ended, or waiting -> ended. The alarm, and with hedging the end of the
-// attempt's context, may end it at any time; end does so for the last time.
+// call, may end it at any time; end does so for the last time.
 type exchange struct {
 	context.Context // the caller's
 	values          context.Context
@@ -25,31 +26,49 @@ type exchange struct {
 	info            resilience.AttemptInfo
 	ctx             context.Context // that of the request
 	cancel          context.CancelCauseFunc
-	began           time.Time // on the policy's clock; likewise arrived
-	arrived         time.Time // when the headers came
+	began           time.Time     // the attempt, on the policy's clock; likewise arrived
+	spent           time.Duration // of the attempt when the exchange began: an admit hook may take its time
+	arrived         time.Time     // when the headers came
 	bound           alarm
-	untie           func() bool           // from the attempt's context; nil where nothing but the bound ends it
+	untie           func() bool           // from the call; nil where nothing but the bound ends the exchange
 	open            atomic.Bool           // the headers are there
 	unread          atomic.Pointer[error] // why the caller's body could not be read
 	body            body
 }
 
-// errEnded is the cause of a context whose response is closed, read to its end or given up.
-var errEnded = fmt.Errorf("resiliencehttp: the response is closed: %w", context.Canceled)
+var (
+	// errEnded is the cause of a context whose response is closed, read to its end or given up.
+	errEnded = fmt.Errorf("resiliencehttp: the response is closed: %w", context.Canceled)
+	// errLost is that of a leg which was still on its way when the call ended.
+	errLost = fmt.Errorf("resiliencehttp: another leg of the call was faster: %w", context.Canceled)
+)
 
 func newExchange(attempt context.Context, c *call, info resilience.AttemptInfo) *exchange {
+	now, spent := inside.Age(attempt)
 	x := &exchange{
-		Context: c.req.Context(), values: context.WithoutCancel(attempt), call: c, info: info, began: c.host.look.Now(),
+		Context: c.req.Context(), values: context.WithoutCancel(attempt), call: c, info: info,
+		began: now.Add(-spent), spent: spent,
 	}
 	x.ctx, x.cancel = context.WithCancelCause(x)
 	x.bound = newAlarm(&c.host.look, x.expire)
 	if info.Bound != resilience.Unbounded {
-		x.bound.set(info.Bound)
+		x.bound.set(info.Bound - spent)
 	}
-	if c.host.look.Hedges { // else an attempt ends by its bound, by the caller or by returning, and Done would cost a timer
-		x.untie = context.AfterFunc(attempt, func() { x.cancel(context.Cause(attempt)) })
+	if c.over != nil { // an attempt that is no leg ends by its bound, by the caller or by returning
+		x.untie = context.AfterFunc(c.over, func() { x.cancel(errLost) })
 	}
 	return x
+}
+
+// late is why there is no time for a request, nil if there is.
+func (x *exchange) late() error {
+	switch {
+	case x.call.over != nil && x.call.over.Err() != nil:
+		return errLost
+	case x.spent >= x.info.Bound:
+		return x.boundCause()
+	}
+	return nil
 }
 
 type arrivalKey struct{}
@@ -116,7 +135,7 @@ func (x *exchange) answer(req *http.Request, resp *http.Response, err error) (*h
 		resp.Request = req
 	}
 	x.arrived = x.call.host.look.Now()
-	if !x.inTime() {
+	if !x.inTime(resp) {
 		_ = resp.Body.Close()
 		return nil, context.Cause(x.ctx)
 	}
@@ -126,29 +145,43 @@ func (x *exchange) answer(req *http.Request, resp *http.Response, err error) (*h
 	return x.keep(resp)
 }
 
-// inTime ends the bound of the attempt. If it was reached, or the attempt has ended, the context of the request is done.
-func (x *exchange) inTime() bool {
+// inTime ends the bound of the attempt. If it was reached, or the call has ended, the context of the request is done. From
+// then on the exchange may outlive the call, unless the body is still to be read within it.
+func (x *exchange) inTime(resp *http.Response) bool {
 	if !x.bound.stop() {
 		x.cancel(x.boundCause())
 	}
-	if x.untie != nil && !x.untie() {
-		<-x.ctx.Done() // what ended the attempt is about to cancel it
+	if x.untie != nil && !x.buffers(resp) && !x.untie() {
+		<-x.ctx.Done() // what ended the call is about to cancel it
 	}
 	return x.ctx.Err() == nil
 }
 
-// keep has the exchange live as long as the body.
+// buffers reports whether the body is read inside of the attempt.
+func (x *exchange) buffers(resp *http.Response) bool {
+	return x.call.t.set.buffers && resp.StatusCode != http.StatusSwitchingProtocols
+}
+
+// keep has the exchange live as long as the body. Only http.NoBody is known to have ended: HTTP/2 may send trailers behind a
+// body of no bytes.
 func (x *exchange) keep(resp *http.Response) (*http.Response, error) {
-	switch {
-	case resp.StatusCode == http.StatusSwitchingProtocols:
-		return resp, nil // the connection is the caller's now, bounded by the caller's context alone
-	case resp.Body == http.NoBody || resp.ContentLength == 0 && resp.Header.Get("Content-Length") == "0":
+	if resp.Body == http.NoBody {
 		x.end()
 		return resp, nil
 	}
-	look := &x.call.host.look
 	x.body.x, x.body.rc = x, resp.Body
-	if look.ProgressBound && look.AttemptTimeout != resilience.Unbounded {
+	if w, ok := resp.Body.(io.Writer); ok {
+		resp.Body = writableBody{&x.body, w}
+	} else {
+		resp.Body = &x.body
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		x.body.switched = true // the connection is the caller's now, bounded by the caller's context alone
+		return resp, nil
+	}
+	look, buffers := &x.call.host.look, x.buffers(resp)
+	empty := resp.ContentLength == 0 && resp.Header.Get("Content-Length") == "0"
+	if (buffers || look.ProgressBound && !empty) && look.AttemptTimeout != resilience.Unbounded {
 		x.body.bound = look.AttemptTimeout
 		x.body.gap = newAlarm(look, x.body.interrupt)
 	}
@@ -156,12 +189,7 @@ func (x *exchange) keep(resp *http.Response) (*http.Response, error) {
 	if x.info.Remaining != resilience.Unbounded {
 		x.bound.set(x.info.Remaining - x.arrived.Sub(x.began))
 	}
-	if w, ok := resp.Body.(io.Writer); ok {
-		resp.Body = writableBody{&x.body, w}
-	} else {
-		resp.Body = &x.body
-	}
-	if x.call.t.set.buffers {
+	if buffers {
 		return buffered(resp)
 	}
 	return resp, nil

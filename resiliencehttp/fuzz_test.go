@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,19 @@ func FuzzQuota(f *testing.F) {
 		q.observe(h, now, 0.1)
 		if left := q.blocked(func() time.Time { return now }); left < 0 || left > maxReset {
 			t.Fatalf("blocked for %v", left)
+		}
+	})
+}
+
+func FuzzContentRange(f *testing.F) {
+	for _, s := range []string{"bytes 10-35/36", "bytes 0-0/1", "bytes 10-35/*", "bytes */36", "bytes 9-3/36", "bytes 0-36/36", "Bytes 0-1/2", "bytes 1-18446744073709551616/2"} {
+		f.Add(s)
+	}
+	form := regexp.MustCompile(`^bytes [0-9]+-[0-9]+/[0-9]+$`)
+	f.Fuzz(func(t *testing.T, value string) {
+		first, last, total, ok := contentRange(value)
+		if ok && (!form.MatchString(value) || first < 0 || first > last || last >= total) {
+			t.Fatalf("%q is %d-%d/%d", value, first, last, total)
 		}
 	})
 }

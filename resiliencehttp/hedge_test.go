@@ -23,7 +23,7 @@ func hedged(legs int) resilience.Option {
 	return resilience.WithHedge(resilience.Hedge{Quantile: 0.9, MaxConcurrent: legs, MinSamples: 5})
 }
 
-// warm has the hedge threshold measured: it is 10 ms then, the least there is.
+// warm has the hedge threshold measured. In a bubble, where an answer takes no time, it is 10 ms then, the least there is.
 func warm(t *testing.T, tr *resiliencehttp.Transport, url string) {
 	t.Helper()
 	for range 10 {
@@ -158,40 +158,154 @@ func TestLosersGiveTheirConnectionsBack(t *testing.T) {
 func TestLegsShareNothing(t *testing.T) {
 	data := payload(10_000)
 	want, _ := hash(bytes.NewReader(data))
-	var leg atomic.Int64
-	base := roundTrip(func(req *http.Request) (*http.Response, error) {
-		if req.URL.Path == "/warm" {
-			return answer(200, ""), nil
-		}
-		n := leg.Add(1)
-		req.Header.Add("X-Attempt", "x")
-		req.URL.RawQuery = "changed"
-		sum, _ := hash(req.Body)
-		_ = req.Body.Close()
-		if sum != want {
-			t.Error("another body")
-		}
-		select {
-		case <-req.Context().Done():
-			return nil, context.Cause(req.Context())
-		case <-time.After(time.Duration(40-10*(n%3)) * time.Millisecond):
-			return answer(200, "text"), nil
-		}
-	})
 	for _, body := range []string{"GetBody", "buffered"} {
-		tr := transportOf(t, base, policyOf(t, hedged(3)))
+		t.Run(body, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var leg atomic.Int64
+				base := roundTrip(func(req *http.Request) (*http.Response, error) {
+					if req.URL.Path == "/warm" {
+						return answer(200, ""), nil
+					}
+					n := leg.Add(1)
+					req.Header.Add("X-Attempt", "x")
+					req.URL.RawQuery = "changed"
+					sum, _ := hash(req.Body)
+					_ = req.Body.Close()
+					if sum != want {
+						t.Error("another body")
+					}
+					select {
+					case <-req.Context().Done():
+						return nil, context.Cause(req.Context())
+					case <-time.After(time.Duration(50-10*n) * time.Millisecond):
+						return answer(200, "text"), nil
+					}
+				})
+				tr := transportOf(t, base, policyOf(t, hedged(3)))
+				warm(t, tr, "http://a/warm")
+				req := request(t, http.MethodPut, "http://a/", io.NopCloser(bytes.NewReader(data)))
+				if body == "GetBody" {
+					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+				}
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, "text", text(t, resp))
+				require.EqualValues(t, 3, leg.Load())
+				require.Empty(t, req.Header)
+				require.Empty(t, req.URL.RawQuery)
+			})
+		})
+	}
+}
+
+// The caller may use the request again when the call has returned, also if a leg only now gets past its hook.
+func TestALegDoesNotReadTheCallersRequestAfterTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var legs atomic.Int64
+		base := roundTrip(func(req *http.Request) (*http.Response, error) {
+			if req.URL.Path == "/warm" {
+				return answer(200, ""), nil
+			}
+			legs.Add(1)
+			if req.Header.Get("X-Mine") != "" {
+				t.Error("the request of another call")
+			}
+			time.Sleep(60 * time.Millisecond)
+			return answer(200, "text"), nil
+		})
+		tr := transportOf(t, base, policyOf(t, hedged(2), resilience.WithAdmit(func(_ context.Context, a resilience.AttemptInfo) error {
+			if a.Hedged {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})))
 		warm(t, tr, "http://a/warm")
-		req := request(t, http.MethodPut, "http://a/", io.NopCloser(bytes.NewReader(data)))
-		if body == "GetBody" {
-			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+		req := get(t, "http://a/")
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		req.Header.Set("X-Mine", "1")
+		require.Equal(t, "text", text(t, resp))
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, legs.Load(), "a leg that is too late sends nothing")
+	})
+}
+
+func TestTheWinnerDoesNotWaitForTheGetBodyOfALoser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTrip(func(req *http.Request) (*http.Response, error) {
+			if req.URL.Path != "/warm" {
+				_ = req.Body.Close()
+			}
+			return answer(200, "text"), nil
+		})
+		tr := transportOf(t, base, policyOf(t, hedged(2)))
+		warm(t, tr, "http://a/warm")
+		req := request(t, http.MethodPut, "http://a/", strings.NewReader("data"))
+		var asked atomic.Int64
+		req.GetBody = func() (io.ReadCloser, error) {
+			if asked.Add(1) == 1 {
+				time.Sleep(time.Minute)
+			}
+			return newTracked("data"), nil
 		}
+		start := time.Now()
 		resp, err := tr.RoundTrip(req)
 		require.NoError(t, err)
 		require.Equal(t, "text", text(t, resp))
-		require.Greater(t, leg.Swap(0), int64(1))
-		require.Empty(t, req.Header)
-		require.Empty(t, req.URL.RawQuery)
-	}
+		require.Equal(t, 10*time.Millisecond, time.Since(start))
+		time.Sleep(time.Hour)
+	})
+}
+
+func TestABufferedLegThatLostStopsDownloading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var legs, sent atomic.Int64
+		pool, stop := pipeServer(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/warm" {
+				return
+			}
+			if legs.Add(1) == 2 {
+				_, _ = io.WriteString(w, "text")
+				return
+			}
+			for range 100 {
+				if _, err := io.WriteString(w, "piece "); err != nil || http.NewResponseController(w).Flush() != nil {
+					return
+				}
+				sent.Add(1)
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+		defer stop()
+		tr := transportOf(t, pool, policyOf(t, hedged(2)), resiliencehttp.WithBufferedResponses())
+		warm(t, tr, "http://a/warm")
+		start := time.Now()
+		resp, err := tr.RoundTrip(get(t, "http://a/"))
+		require.NoError(t, err)
+		require.Equal(t, "text", text(t, resp))
+		require.Equal(t, 10*time.Millisecond, time.Since(start))
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 1, sent.Load())
+	})
+}
+
+// What bounds the body of a leg that is read into memory is the gap between two reads, as for any other attempt.
+func TestABufferedLegMayTakeLongerThanItsBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, stop := pipeServer(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/warm" {
+				drip(w, r, 5, 900*time.Millisecond, false)
+			}
+		})
+		defer stop()
+		p := policyOf(t, hedged(2), resilience.WithAttemptTimeout(time.Second), resilience.WithDeadline(time.Minute))
+		tr := transportOf(t, pool, p, resiliencehttp.WithBufferedResponses())
+		warm(t, tr, "http://a/warm")
+		resp, err := tr.RoundTrip(get(t, "http://a/"))
+		require.NoError(t, err)
+		require.Equal(t, strings.Repeat("drop ", 5), text(t, resp))
+		time.Sleep(time.Minute)
+	})
 }
 
 func TestDrainingIsBounded(t *testing.T) {
@@ -201,9 +315,10 @@ func TestDrainingIsBounded(t *testing.T) {
 		"one without end": func() io.ReadCloser {
 			return io.NopCloser(readerFunc(func(p []byte) (int, error) { return len(p), nil }))
 		},
-		"one that panics": func() io.ReadCloser { return io.NopCloser(readerFunc(func([]byte) (int, error) { panic("boom") })) },
-		"none":            func() io.ReadCloser { return http.NoBody },
-		"nil":             func() io.ReadCloser { return nil },
+		"one that cannot be closed": func() io.ReadCloser { return &unclosable{} },
+		"one that panics":           func() io.ReadCloser { return io.NopCloser(readerFunc(func([]byte) (int, error) { panic("boom") })) },
+		"none":                      func() io.ReadCloser { return http.NoBody },
+		"nil":                       func() io.ReadCloser { return nil },
 	}
 	for name, body := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -230,6 +345,11 @@ type sleeper struct{ d time.Duration }
 
 func (s *sleeper) Read([]byte) (int, error) { time.Sleep(s.d); return 0, io.EOF }
 func (s *sleeper) Close() error             { time.Sleep(s.d); return nil }
+
+type unclosable struct{}
+
+func (u *unclosable) Read([]byte) (int, error) { time.Sleep(time.Minute); return 0, io.EOF }
+func (u *unclosable) Close() error             { panic("boom") }
 
 // A response of somebody else's client, which a callback of resilience.Do returns, is released like our own.
 func TestForeignResponsesAreReleasedToo(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -62,31 +63,32 @@ func TestWithoutPerHostThePolicyItselfIsUsed(t *testing.T) {
 }
 
 func TestASlowHostDoesNotLoosenOrTightenTheCeilingOfAFastOne(t *testing.T) {
-	fast := serve(t, false, func(http.ResponseWriter, *http.Request) {})
-	slow := serve(t, false, func(http.ResponseWriter, *http.Request) { time.Sleep(60 * time.Millisecond) })
-	p, err := resiliencehttp.NewPolicy(resilience.WithAttemptCeiling(resilience.AttemptCeiling{
-		Multiple: 3, Floor: time.Millisecond, MinSamples: 5,
-	}))
-	require.NoError(t, err)
-	client := &http.Client{Transport: transportOf(t, nil, p)}
-	defer client.CloseIdleConnections()
-	for range 8 {
-		for _, s := range []*server{fast, slow} {
-			resp, err := client.Get(s.URL)
-			require.NoError(t, err)
-			text(t, resp)
+	synctest.Test(t, func(t *testing.T) {
+		takes := map[string]time.Duration{"fast": 10 * time.Millisecond, "slow": 200 * time.Millisecond}
+		base := roundTrip(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(takes[req.URL.Host])
+			return answer(200, ""), nil
+		})
+		p, err := resiliencehttp.NewPolicy(resilience.WithAttemptCeiling(resilience.AttemptCeiling{
+			Multiple: 3, Floor: time.Millisecond, MinSamples: 5,
+		}))
+		require.NoError(t, err)
+		tr := transportOf(t, base, p)
+		for range 8 {
+			for host := range takes {
+				resp, err := tr.RoundTrip(get(t, "http://"+host))
+				require.NoError(t, err)
+				text(t, resp)
+			}
 		}
-	}
-	ceilings := map[string]time.Duration{}
-	for host, p := range client.Transport.(*resiliencehttp.Transport).Hosts() {
-		ceiling, warm := p.Measured().AttemptCeiling.Get()
-		require.True(t, warm)
-		ceilings[host] = ceiling
-	}
-	require.GreaterOrEqual(t, ceilings[slow.URL], 170*time.Millisecond)
-	require.Less(t, ceilings[fast.URL], ceilings[slow.URL])
-	_, warm := p.Measured().AttemptCeiling.Get()
-	require.False(t, warm, "the template learns nothing")
+		for host, took := range takes {
+			ceiling, warm := hostsOf(tr)["http://"+host].Measured().AttemptCeiling.Get()
+			require.True(t, warm)
+			require.InEpsilon(t, 3*took, ceiling, 0.06, host)
+		}
+		_, warm := p.Measured().AttemptCeiling.Get()
+		require.False(t, warm, "the template learns nothing")
+	})
 }
 
 // BR-071: state per host grows without end.
@@ -118,14 +120,7 @@ func TestMadeUpHostsDoNotFillMemory(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 	}
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	before, goroutines := heap(), runtime.NumGoroutine()
+	before, goroutines := liveHeap(), runtime.NumGoroutine()
 	for i := range 5 {
 		send(fmt.Sprintf("http://open%d/fail", i))
 	}
@@ -138,7 +133,7 @@ func TestMadeUpHostsDoNotFillMemory(t *testing.T) {
 		send(fmt.Sprintf("http://host%d.example/", i))
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines+3, "no goroutine for a host")
-	require.Less(t, heap()-before, int64(10<<20))
+	require.Less(t, liveHeap()-before, int64(10<<20))
 	hosts := hostsOf(tr)
 	require.LessOrEqual(t, len(hosts), 1024)
 	for i := range 5 {

@@ -87,9 +87,9 @@ func Inbound(opts ...InboundOption) func(http.Handler) http.Handler {
 		}
 		o.apply(&s)
 	}
-	for name, header := range map[string]string{"WithInboundHeader": s.header, "WithInboundCriticalityHeader": s.criticality} {
-		if !isToken(header) {
-			s.refuse(name, fmt.Sprintf("%q", header), "the name of a header")
+	for _, named := range [][2]string{{"WithInboundHeader", s.header}, {"WithInboundCriticalityHeader", s.criticality}} {
+		if option, header := named[0], named[1]; !isToken(header) {
+			s.refuse(option, fmt.Sprintf("%q", header), "the name of a header")
 		}
 	}
 	if err := errors.Join(s.problems...); err != nil {

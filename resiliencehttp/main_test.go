@@ -133,10 +133,17 @@ func (n *pipeNet) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 // pipeServer is called inside of a bubble. What it returns ends the server and the pool.
 func pipeServer(handle http.HandlerFunc) (pool *http.Transport, stop func()) {
+	return pipeServerOf(false, handle)
+}
+
+func pipeServerOf(http2 bool, handle http.HandlerFunc) (pool *http.Transport, stop func()) {
 	n := &pipeNet{conns: make(chan net.Conn), done: make(chan struct{})}
-	s := &http.Server{Handler: handle}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!http2)
+	protocols.SetUnencryptedHTTP2(http2)
+	s := &http.Server{Handler: handle, Protocols: protocols}
 	go func() { _ = s.Serve(n) }()
-	pool = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	pool = &http.Transport{Protocols: protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		select {
 		case n.conns <- theirs:
@@ -229,6 +236,15 @@ func text(t testing.TB, resp *http.Response) string {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	return string(b)
+}
+
+// liveHeap is what the program holds, without garbage.
+func liveHeap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 func hash(r io.Reader) (sum [32]byte, n int64) {

@@ -35,11 +35,12 @@ type settings struct {
 	quota         bool
 	reserve       float64
 
+	subject  string // the constructor that was called
 	problems []error
 }
 
-func newSettings(opts []Option) (settings, error) {
-	s := settings{maxHosts: 1024, bodyLimit: 1 << 20, quota: true, reserve: 0.1}
+func newSettings(subject string, opts []Option) (settings, error) {
+	s := settings{subject: subject, maxHosts: 1024, bodyLimit: 1 << 20, quota: true, reserve: 0.1}
 	for i, o := range opts {
 		if o == nil {
 			s.refuse(fmt.Sprintf("option %d", i+1), nil, "an Option")
@@ -64,15 +65,15 @@ func (s *settings) check() {
 	if s.buffers && s.resumes {
 		s.refuse("WithResumedDownloads", "on", "no WithBufferedResponses: a response that is read inside of the attempt is retried, not resumed")
 	}
-	for name, header := range map[string]string{"WithDeadlineHeader": s.deadline, "WithCriticalityHeader": s.criticality} {
-		if header != "" && !isToken(header) {
-			s.refuse(name, fmt.Sprintf("%q", header), "the name of a header")
+	for _, named := range [][2]string{{"WithDeadlineHeader", s.deadline}, {"WithCriticalityHeader", s.criticality}} {
+		if option, header := named[0], named[1]; header != "" && !isToken(header) {
+			s.refuse(option, fmt.Sprintf("%q", header), "the name of a header")
 		}
 	}
 }
 
 func (s *settings) refuse(option string, value any, accepted string) {
-	s.problems = append(s.problems, fmt.Errorf("resiliencehttp: NewTransport: %s is %v, want %s", option, value, accepted))
+	s.problems = append(s.problems, fmt.Errorf("resiliencehttp: %s: %s is %v, want %s", s.subject, option, value, accepted))
 }
 
 // WithPerHost derives a policy for each host, with a private breaker, budget, limiter, measurements and quota. Default
@@ -92,12 +93,14 @@ func WithRetryUnsafeMethods() Option { return option(func(s *settings) { s.retri
 func WithMaxBodyBuffer(bytes int64) Option { return option(func(s *settings) { s.bodyLimit = bytes }) }
 
 // WithBufferedResponses reads the whole response body inside of the attempt, so that a body that stalls or breaks is
-// retried like any other failure. It is for answers that fit into memory: nothing else bounds their size.
+// retried like any other failure. The attempt timeout bounds the gap between two reads, whatever WithProgressBound says. It
+// is for answers that fit into memory: nothing else bounds their size.
 func WithBufferedResponses() Option { return option(func(s *settings) { s.buffers = true }) }
 
 // WithResumedDownloads goes on with a GET whose body stalls or breaks where it stopped, at most 5 times and within the
-// deadline of the call. It needs a 200 response with a strong ETag or a Last-Modified date that the base transport did not
-// decompress: a request that accepts identity encoding only is safe.
+// deadline of the call, if the request may be repeated. It needs a 200 response with a strong validator, that is an ETag
+// which is not weak or a Last-Modified at least a second before its Date, that the base transport did not decompress: a
+// request that accepts identity encoding only is safe.
 func WithResumedDownloads() Option { return option(func(s *settings) { s.resumes = true }) }
 
 // WithDeadlineHeader sends with each attempt how many milliseconds it has left, in a header of that name; "" is

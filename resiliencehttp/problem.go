@@ -22,9 +22,10 @@ type problem struct {
 }
 
 // WriteProblem answers a request with what has become of a call made for it: 504 for the deadline, an attempt timeout or a
-// body that stalled; 503 for breaker, budget, drain and a limit, a bare *resilience.LimitedError included; 502 for
-// attempts that are exhausted. Retry-After is set where it is known, in whole seconds, rounded up. The text names
-// neither host, header nor body of the dependency; the instance is the path of r, which may be nil.
+// body that stalled, also where it is that after which no other attempt was allowed; 503 for breaker, budget, drain and a
+// limit, a bare *resilience.LimitedError and a bare resilience.ErrBreakerOpen included; 502 for other attempts that are
+// exhausted. Retry-After is set where it is known, in whole seconds, rounded up. The text names neither host, header nor
+// body of the dependency; the instance is the path of r, which may be nil.
 //
 // For a cancelled call, and for an error that is not of package resilience, it writes nothing and returns false. It is to
 // be called before anything was written to w.
@@ -72,9 +73,11 @@ func problemOf(err error) (problem, bool) {
 		p := refusal("a local limit")
 		p.retryAfter = limited.RetryAfter
 		return p, true
+	case errors.Is(err, resilience.ErrBreakerOpen):
+		return refusal("a circuit breaker"), true
 	case errors.Is(err, resilience.ErrDeadlineExceeded):
 		return overdue("The deadline of the request is over."), true
-	case errors.Is(err, resilience.ErrAttemptTimeout), errors.Is(err, resilience.ErrStalled):
+	case tooSlow(err):
 		return overdue("A dependency did not answer in time."), true
 	}
 	return problem{}, false
@@ -101,10 +104,14 @@ func problemOfLast(e *resilience.Error) problem {
 	switch {
 	case errors.Is(e.Err, resilience.ErrLimited):
 		return refusal("a local limit")
-	case errors.Is(e.Err, resilience.ErrAttemptTimeout):
+	case tooSlow(e.Err):
 		return overdue("A dependency did not answer in time.")
 	}
 	return newProblem(http.StatusBadGateway, "A dependency failed.")
+}
+
+func tooSlow(err error) bool {
+	return errors.Is(err, resilience.ErrAttemptTimeout) || errors.Is(err, resilience.ErrStalled)
 }
 
 func overdue(detail string) problem { return newProblem(http.StatusGatewayTimeout, detail) }

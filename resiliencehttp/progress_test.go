@@ -1,6 +1,7 @@
 package resiliencehttp_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -304,4 +305,237 @@ func TestABrokenDownloadIsResumed(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, whole, text(t, resp))
 	require.EqualValues(t, 2, n.Load())
+}
+
+// broken is an answer whose body breaks off behind the text.
+func broken(status int, text string, header http.Header, length int64) *http.Response {
+	body := io.MultiReader(strings.NewReader(text), readerFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(body), ContentLength: length}
+}
+
+// part is a 206 whose body ends behind the text.
+func part(contentRange, text string) *http.Response {
+	resp := answer(http.StatusPartialContent, text)
+	resp.ContentLength = -1
+	resp.Header.Set("Content-Range", contentRange)
+	return resp
+}
+
+func TestARestThatIsNotTheWholeRestIsNoCleanEnd(t *testing.T) {
+	const size = int64(len(whole))
+	strong := func() http.Header { return http.Header{"Etag": {`"v1"`}} }
+	tests := map[string]struct {
+		length int64 // of the first response
+		rest   []*http.Response
+		want   string
+		err    error // nil: a clean end
+	}{
+		"all of it":             {length: size, rest: []*http.Response{part("bytes 10-35/36", whole[10:])}, want: whole},
+		"in two parts":          {length: size, rest: []*http.Response{part("bytes 10-19/36", whole[10:20]), part("bytes 20-35/36", whole[20:])}, want: whole},
+		"of unknown length":     {length: -1, rest: []*http.Response{part("bytes 10-19/36", whole[10:20]), part("bytes 20-35/36", whole[20:])}, want: whole},
+		"a part and no more":    {length: size, rest: []*http.Response{part("bytes 10-19/36", whole[10:20]), answer(404, "")}, want: whole[:20], err: io.ErrUnexpectedEOF},
+		"less than announced":   {length: size, rest: []*http.Response{part("bytes 10-35/36", whole[10:20]), answer(404, "")}, want: whole[:20], err: io.ErrUnexpectedEOF},
+		"nothing five times":    {length: size, rest: []*http.Response{part("bytes 10-35/36", ""), part("bytes 10-35/36", ""), part("bytes 10-35/36", ""), part("bytes 10-35/36", ""), part("bytes 10-35/36", "")}, want: whole[:10], err: io.ErrUnexpectedEOF},
+		"more than announced":   {length: size, rest: []*http.Response{part("bytes 10-19/36", whole[10:])}, want: whole[:20], err: errors.New("longer than its Content-Range")},
+		"broken at the end":     {length: size, rest: []*http.Response{broken(206, whole[10:], http.Header{"Content-Range": {"bytes 10-35/36"}}, -1)}, want: whole},
+		"another length":        {length: size, rest: []*http.Response{part("bytes 10-49/50", strings.Repeat("X", 40))}, want: whole[:10], err: io.ErrUnexpectedEOF},
+		"another length later":  {length: -1, rest: []*http.Response{part("bytes 10-19/36", whole[10:20]), part("bytes 20-36/37", strings.Repeat("X", 17))}, want: whole[:20], err: io.ErrUnexpectedEOF},
+		"an unknown length":     {length: size, rest: []*http.Response{part("bytes 10-35/*", whole[10:])}, want: whole[:10], err: io.ErrUnexpectedEOF},
+		"another start":         {length: size, rest: []*http.Response{part("bytes 1-35/36", whole[1:])}, want: whole[:10], err: io.ErrUnexpectedEOF},
+		"the end before it":     {length: size, rest: []*http.Response{part("bytes 10-9/36", "")}, want: whole[:10], err: io.ErrUnexpectedEOF},
+		"beyond the whole":      {length: size, rest: []*http.Response{part("bytes 10-36/36", whole[10:]+"X")}, want: whole[:10], err: io.ErrUnexpectedEOF},
+		"no range":              {length: size, rest: []*http.Response{part("bytes 10-", whole[10:])}, want: whole[:10], err: io.ErrUnexpectedEOF},
+		"another Content-Range": {length: size, rest: []*http.Response{part("bytes 10-35/36, 1-2/3", whole[10:])}, want: whole[:10], err: io.ErrUnexpectedEOF},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			base := roundTrip(func(*http.Request) (*http.Response, error) {
+				if n++; n == 1 {
+					return broken(http.StatusOK, whole[:10], strong(), c.length), nil
+				}
+				return c.rest[n-2], nil
+			})
+			resp, err := transportOf(t, base, policyOf(t), resiliencehttp.WithResumedDownloads()).RoundTrip(get(t, "http://a/"))
+			require.NoError(t, err)
+			data, err := io.ReadAll(resp.Body)
+			require.Equal(t, c.want, string(data))
+			if c.err == nil {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.err.Error())
+			}
+			_, again := resp.Body.Read(make([]byte, 1))
+			require.Error(t, again)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, 1+len(c.rest), n)
+		})
+	}
+}
+
+// A part whose Content-Length contradicts its Content-Range is none.
+func TestAPartOfAnotherLengthIsNotAppended(t *testing.T) {
+	n := 0
+	base := roundTrip(func(*http.Request) (*http.Response, error) {
+		if n++; n == 1 {
+			return broken(http.StatusOK, whole[:10], http.Header{"Etag": {`"v1"`}}, int64(len(whole))), nil
+		}
+		resp := part("bytes 10-35/36", whole[10:])
+		resp.ContentLength = 25
+		return resp, nil
+	})
+	resp, err := transportOf(t, base, policyOf(t), resiliencehttp.WithResumedDownloads()).RoundTrip(get(t, "http://a/"))
+	require.NoError(t, err)
+	data, err := io.ReadAll(resp.Body)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Equal(t, whole[:10], string(data))
+}
+
+// RFC 9110, 8.8.2.2: within the second in which it was sent the body may have changed once more.
+func TestOnlyADateThatIsAStrongValidatorIsUsed(t *testing.T) {
+	const modified = "Sat, 01 Jan 2000 00:00:00 GMT"
+	tests := map[string]struct {
+		header http.Header
+		want   string // If-Range; "": not resumed
+	}{
+		"a second before":   {http.Header{"Last-Modified": {modified}, "Date": {"Sat, 01 Jan 2000 00:00:01 GMT"}}, modified},
+		"the same second":   {http.Header{"Last-Modified": {modified}, "Date": {modified}}, ""},
+		"in the future":     {http.Header{"Last-Modified": {modified}, "Date": {"Fri, 31 Dec 1999 23:59:59 GMT"}}, ""},
+		"no date":           {http.Header{"Last-Modified": {modified}}, ""},
+		"no usable one":     {http.Header{"Last-Modified": {modified}, "Date": {"tomorrow"}}, ""},
+		"not modified":      {http.Header{"Date": {modified}}, ""},
+		"beside an ETag":    {http.Header{"Last-Modified": {modified}, "Date": {"Sun, 02 Jan 2000 00:00:00 GMT"}, "Etag": {`"v1"`}}, `"v1"`},
+		"beside a weak one": {http.Header{"Last-Modified": {modified}, "Date": {"Sun, 02 Jan 2000 00:00:00 GMT"}, "Etag": {`W/"v1"`}}, ""},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			var validators []string
+			base := roundTrip(func(req *http.Request) (*http.Response, error) {
+				if validators = append(validators, req.Header.Get("If-Range")); len(validators) == 1 {
+					return broken(http.StatusOK, whole[:10], c.header, int64(len(whole))), nil
+				}
+				return part("bytes 10-35/36", whole[10:]), nil
+			})
+			resp, err := transportOf(t, base, policyOf(t), resiliencehttp.WithResumedDownloads()).RoundTrip(get(t, "http://a/"))
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			if c.want == "" {
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				require.Equal(t, []string{""}, validators)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, []string{"", c.want}, validators)
+		})
+	}
+}
+
+func TestADownloadThatMayNotBeRepeatedIsNotResumed(t *testing.T) {
+	tests := map[string]struct {
+		mark func(*http.Request) *http.Request
+		opts []resilience.Option
+		want int
+	}{
+		"may be": {want: 2},
+		"marked": {mark: resiliencehttp.SingleShot, want: 1},
+		"within a single shot": {mark: func(r *http.Request) *http.Request {
+			return r.WithContext(resilience.SingleShot(r.Context()))
+		}, want: 1},
+		"repeated by a layer above": {mark: func(r *http.Request) *http.Request {
+			r.Header.Set("X-Resilience-Retrying", "1")
+			return r
+		}, want: 1},
+		"one attempt": {opts: []resilience.Option{resilience.WithAttempts(1)}, want: 1},
+	}
+	for name, c := range tests {
+		t.Run(name, func(t *testing.T) {
+			var told events
+			n := 0
+			base := roundTrip(func(*http.Request) (*http.Response, error) {
+				if n++; n == 1 {
+					return broken(http.StatusOK, whole[:10], http.Header{"Etag": {`"v1"`}}, int64(len(whole))), nil
+				}
+				return part("bytes 10-35/36", whole[10:]), nil
+			})
+			req := get(t, "http://a/")
+			if c.mark != nil {
+				req = c.mark(req)
+			}
+			tr := transportOf(t, base, policyOf(t, append(c.opts, told.listen())...), resiliencehttp.WithResumedDownloads())
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			require.Equal(t, c.want == 2, err == nil)
+			require.Equal(t, c.want, n)
+			require.LessOrEqual(t, len(told.of(resilience.EventNestedRetry)), 1)
+		})
+	}
+}
+
+func TestClosingADownloadEndsItsResumption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended time.Duration
+		start, n := time.Now(), 0
+		base := roundTrip(func(req *http.Request) (*http.Response, error) {
+			if n++; n == 1 {
+				return broken(http.StatusOK, whole[:10], http.Header{"Etag": {`"v1"`}}, int64(len(whole))), nil
+			}
+			<-req.Context().Done()
+			ended = time.Since(start)
+			return nil, req.Context().Err()
+		})
+		p := policyOf(t, resilience.WithAttemptTimeout(time.Minute), resilience.WithDeadline(time.Hour))
+		resp, err := transportOf(t, base, p, resiliencehttp.WithResumedDownloads()).RoundTrip(get(t, "http://a/"))
+		require.NoError(t, err)
+		read := make(chan error, 1)
+		go func() {
+			_, err := io.ReadAll(resp.Body)
+			read <- err
+		}()
+		time.Sleep(time.Second)
+		require.NoError(t, resp.Body.Close())
+		require.ErrorIs(t, <-read, io.ErrUnexpectedEOF)
+		require.Equal(t, time.Second, ended)
+		require.Equal(t, 2, n)
+	})
+}
+
+func TestAResumptionThatFailedIsNotTriedAgain(t *testing.T) {
+	n := 0
+	base := roundTrip(func(*http.Request) (*http.Response, error) {
+		if n++; n == 1 {
+			return broken(http.StatusOK, whole[:10], http.Header{"Etag": {`"v1"`}}, int64(len(whole))), nil
+		}
+		return answer(http.StatusForbidden, ""), nil
+	})
+	resp, err := transportOf(t, base, policyOf(t), resiliencehttp.WithResumedDownloads()).RoundTrip(get(t, "http://a/"))
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	for range 5 {
+		_, again := resp.Body.Read(make([]byte, 1))
+		require.Equal(t, err, again)
+	}
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 2, n)
+}
+
+// The bound of a gap is off for bodies that somebody reads; one that is read inside of the attempt is part of it.
+func TestABufferedResponseThatStallsWithoutAProgressBoundIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		base := roundTrip(func(*http.Request) (*http.Response, error) {
+			if n++; n > 1 {
+				return answer(200, "text"), nil
+			}
+			read, _ := io.Pipe()
+			return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Length": {"0"}}, Body: read}, nil
+		})
+		p := policyOf(t, resilience.WithAttemptTimeout(time.Second), resilience.WithProgressBound(false))
+		start := time.Now()
+		resp, err := transportOf(t, base, p, resiliencehttp.WithBufferedResponses()).RoundTrip(get(t, "http://a/"))
+		require.NoError(t, err)
+		require.Equal(t, "text", text(t, resp))
+		require.Equal(t, time.Second, time.Since(start))
+	})
 }

@@ -58,8 +58,8 @@ type published struct {
 const maxReset = 31 * 24 * time.Hour
 
 func publishedLimits(h http.Header, now time.Time) ([]published, bool) {
-	if fields := h["Ratelimit"]; len(fields) > 0 {
-		return standardLimits(strings.Join(fields, ","), strings.Join(h["Ratelimit-Policy"], ","))
+	if limits, ok := standardLimits(h["Ratelimit"], h["Ratelimit-Policy"]); ok {
+		return limits, true
 	}
 	if h["X-Ratelimit-Remaining"] == nil {
 		return nil, false
@@ -85,13 +85,10 @@ func customaryLimit(h http.Header, now time.Time) ([]published, bool) {
 
 // standardLimits reads the fields RateLimit ("name";r=remaining;t=seconds) and RateLimit-Policy ("name";q=limit). A limit
 // without a reset cannot be waited for and is left out.
-func standardLimits(state, policy string) ([]published, bool) {
-	states, ok := items(state)
-	if !ok {
-		return nil, false
-	}
-	policies, ok := items(policy)
-	if !ok && policy != "" {
+func standardLimits(state, policy []string) ([]published, bool) {
+	states, ok1 := items(state)
+	policies, ok2 := items(policy)
+	if !ok1 || !ok2 {
 		return nil, false
 	}
 	var limits []published
@@ -124,10 +121,27 @@ type item struct {
 // parameter is the value of a parameter that is a whole number and not negative.
 func (i item) parameter(key string) (int64, bool) { return digits(i.parameters[key]) }
 
-// items reads a list. One malformed item makes the whole list malformed.
-func items(list string) ([]item, bool) {
+// A list of limits is short. What is longer counts as malformed: how much work it is to read is not for the server to say.
+const (
+	maxListLength = 4 << 10
+	maxListItems  = 32
+)
+
+// items reads a list, which may be spread over several lines. One malformed item makes the whole list malformed.
+func items(lines []string) ([]item, bool) {
+	length := 0
+	for _, line := range lines {
+		length += len(line) + len(",")
+	}
+	if length > maxListLength {
+		return nil, false
+	}
+	list := strings.Join(lines, ",")
+	if list == "" {
+		return nil, true
+	}
 	members, ok := split(list, ',')
-	if !ok {
+	if !ok || len(members) > maxListItems {
 		return nil, false
 	}
 	var found []item

@@ -3,7 +3,9 @@ package resiliencehttp_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +23,12 @@ func TestPublishedQuotas(t *testing.T) {
 	}
 	standard := func(state, policy string) http.Header {
 		return http.Header{"Ratelimit": {state}, "Ratelimit-Policy": {policy}}
+	}
+	list := func(n int) string { return strings.TrimSuffix(strings.Repeat("a;r=0;t=3,", n), ",") }
+	both := func(state, reset string) http.Header {
+		h := x("100", "0", reset)
+		h["Ratelimit"] = []string{state}
+		return h
 	}
 	tests := map[string]struct {
 		published func() http.Header
@@ -55,6 +63,16 @@ func TestPublishedQuotas(t *testing.T) {
 		"the longest counts": {published: func() http.Header {
 			return http.Header{"Ratelimit": {`"a, b";r=0;t=5`, `"hour";r=1;t=300, "day";r=900;t=9000`}, "Ratelimit-Policy": {`"hour";q=100;w=3600,"day";q=1000`}}
 		}, blocked: 300 * time.Second},
+		"as many as are read":  {published: func() http.Header { return standard(list(32), "") }, blocked: 3 * time.Second},
+		"too many":             {published: func() http.Header { return standard(list(33), "") }},
+		"too many policies":    {published: func() http.Header { return standard(list(1), strings.ReplaceAll(list(33), "r=0;t=3", "q=1")) }},
+		"as long as is read":   {published: func() http.Header { return standard(list(1)+strings.Repeat(" ", 4<<10-len(list(1))-1), "") }, blocked: 3 * time.Second},
+		"too long":             {published: func() http.Header { return standard(list(1)+strings.Repeat(" ", 4<<10-len(list(1))), "") }},
+		"hostile":              {published: func() http.Header { return standard(list(40_000), list(40_000)) }},
+		"hostile lines":        {published: func() http.Header { return http.Header{"Ratelimit": slices.Repeat([]string{""}, 200_000)} }},
+		"unusable, but others": {published: func() http.Header { return both("limit=100, remaining=0, reset=60", "30") }, blocked: 30 * time.Second},
+		"hostile, but others":  {published: func() http.Header { return both(list(33), "30") }, blocked: 30 * time.Second},
+
 		"an open quote":    {published: func() http.Header { return standard(`"default;r=0;t=30`, "") }},
 		"malformed policy": {published: func() http.Header { return standard(`"default";r=0;t=30`, `"default";=1`) }},
 		"no reset at all":  {published: func() http.Header { return standard(`"default";r=0`, `"default";q=100`) }},

@@ -50,7 +50,7 @@ func (t *Transport) repeats(h *host, req *http.Request) bool {
 		h.look.Emit(resilience.Event{Kind: resilience.EventNestedRetry})
 		return false
 	}
-	return true
+	return !h.look.Hedges || len(req.Trailer) == 0 // trailers are filled in while a body is sent, and legs would send two
 }
 
 // repeatable reports whether sending the request twice is no worse than sending it once.

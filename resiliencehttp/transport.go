@@ -23,7 +23,11 @@ type Transport struct {
 //
 // The error joins everything that is wrong: option, value and what is accepted.
 func NewTransport(base http.RoundTripper, p resilience.Policy, opts ...Option) (*Transport, error) {
-	s, err := newSettings(opts)
+	return newTransport("NewTransport", base, p, opts)
+}
+
+func newTransport(subject string, base http.RoundTripper, p resilience.Policy, opts []Option) (*Transport, error) {
+	s, err := newSettings(subject, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +44,7 @@ func NewTransport(base http.RoundTripper, p resilience.Policy, opts ...Option) (
 // NewClient returns a client that sends under p through http.DefaultTransport. Its Timeout is 0: the deadline of the policy
 // is the bound. Each redirect is a call of its own; what bounds all of them is the deadline of the request's context.
 func NewClient(p resilience.Policy, opts ...Option) (*http.Client, error) {
-	t, err := NewTransport(nil, p, opts...)
+	t, err := newTransport("NewClient", nil, p, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +58,8 @@ var errNoURL = errors.New("resiliencehttp: the request has no URL")
 // back untouched, every other failure is a *resilience.Error.
 //
 // The request may be used again, and its body touched, once the response body has been closed. A request body of unknown
-// kind that is to be repeated is read before the first attempt, within the deadline.
+// kind that is to be repeated is read before the first attempt, within the deadline. Legs of a hedge may call GetBody at the
+// same time; a request with trailers, which are filled in while a body is sent, is sent once under a hedge.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		closeBody(req)
@@ -64,10 +69,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base.RoundTrip(req)
 	}
 	h := t.hosts.of(req.URL)
-	if t.set.resumes {
+	repeats := t.repeats(h, req)
+	if t.set.resumes && repeats {
 		return t.download(h, req)
 	}
-	return t.send(h, req)
+	return t.send(h, req, repeats)
 }
 
 // Hosts yields the hosts that have a policy of their own, as scheme://host[:port], and that policy: its Measured, Breaker

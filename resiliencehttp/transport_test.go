@@ -430,7 +430,12 @@ func TestTransportOptionsAreChecked(t *testing.T) {
 		require.ErrorContains(t, err, part)
 	}
 	_, err = resiliencehttp.NewClient(policyOf(t), resiliencehttp.WithMaxHosts(-1))
-	require.Error(t, err)
+	require.EqualError(t, err, "resiliencehttp: NewClient: WithMaxHosts is -1, want at least 1")
+	for range 20 {
+		_, err = resiliencehttp.NewTransport(nil, policyOf(t), resiliencehttp.WithCriticalityHeader("c d"), resiliencehttp.WithDeadlineHeader("a b"))
+		require.EqualError(t, err, `resiliencehttp: NewTransport: WithDeadlineHeader is "a b", want the name of a header`+"\n"+
+			`resiliencehttp: NewTransport: WithCriticalityHeader is "c d", want the name of a header`, "always in the same order")
+	}
 	client, err := resiliencehttp.NewClient(policyOf(t))
 	require.NoError(t, err)
 	require.Zero(t, client.Timeout)
@@ -457,4 +462,5 @@ func TestNewPolicyLetsTheUserWin(t *testing.T) {
 
 	_, err = resiliencehttp.NewPolicy(resilience.WithAttempts(0))
 	require.ErrorContains(t, err, "WithAttempts")
+	require.ErrorContains(t, err, "NewPolicy")
 }

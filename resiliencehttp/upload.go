@@ -12,46 +12,56 @@ import (
 
 // upload is where the attempts of a call get their request bodies from. With neither field set there is no body.
 type upload struct {
-	open func() (io.ReadCloser, error) // a new reader for each attempt
+	open func() (io.ReadCloser, error) // a new reader for each attempt; legs may ask side by side
 
-	mu     sync.Mutex    // guards what is beneath, and has one open at a time: legs ask side by side
+	mu     sync.Mutex    // guards what is beneath, never held while code of the caller's runs
 	stream io.ReadCloser // the only reader there is; nil once an attempt has it
 }
 
 // next is the body of another attempt, nil if there is none.
 func (u *upload) next(x *exchange) (io.ReadCloser, error) {
 	if u.open != nil {
-		return u.track(x, u.open)
+		return x.track(u.open)
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.stream == nil {
-		return nil, nil //nolint:nilnil // no body is no failure
+	if rc := u.take(); rc != nil {
+		return &requestBody{rc: rc, x: x}, nil
 	}
-	body := &requestBody{rc: u.stream, x: x}
-	u.stream = nil
-	return body, nil
+	return nil, nil //nolint:nilnil // no body is no failure
 }
 
-func (u *upload) track(x *exchange, open func() (io.ReadCloser, error)) (io.ReadCloser, error) {
+// take returns the stream to the first who asks.
+func (u *upload) take() io.ReadCloser {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	rc := u.stream
+	u.stream = nil
+	return rc
+}
+
+// close closes a body that no attempt has got.
+func (u *upload) close() {
+	if rc := u.take(); rc != nil {
+		_ = rc.Close()
+	}
+}
+
+// track opens a body for the base. The base does not know that a failure to do so is the caller's.
+func (x *exchange) track(open func() (io.ReadCloser, error)) (io.ReadCloser, error) {
 	rc, err := open()
+	if rc == nil && err == nil {
+		err = errNoBody
+	}
 	if err != nil {
+		x.unread.CompareAndSwap(nil, &err)
 		return nil, err
 	}
 	return &requestBody{rc: rc, x: x}, nil
 }
 
-// close closes a body that no attempt has got.
-func (u *upload) close() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.stream != nil {
-		_ = u.stream.Close()
-		u.stream = nil
-	}
-}
+var (
+	errNoBody = errors.New("resiliencehttp: GetBody of the request returned neither a body nor an error")
+	errUnread = errors.New("resiliencehttp: the goroutine that read the body of the request has exited")
+)
 
 // requestBody is the body of one attempt. It closes what it reads from once, does not read it afterwards, and tells the
 // exchange if the caller's reader fails: that is no failure of the dependency. A base may read and close it side by side.
@@ -93,19 +103,27 @@ func prefixed(ahead []byte, rest io.ReadCloser) io.ReadCloser {
 // it returns the cause at once. The goroutine that reads ends with the reader, which is closed then.
 func readAhead(ctx context.Context, body io.ReadCloser, limit int64) (ahead []byte, whole bool, err error) {
 	type outcome struct {
-		data []byte
-		err  error
+		data     []byte
+		err      error
+		panicked any
 	}
 	read := make(chan outcome, 1)
 	go func() {
-		data, err := io.ReadAll(io.LimitReader(body, limit+1))
-		read <- outcome{data, err}
+		o := outcome{err: errUnread}
+		defer func() {
+			o.panicked = recover()
+			read <- o
+		}()
+		o.data, o.err = io.ReadAll(io.LimitReader(body, max(limit, limit+1))) // the sum may overflow
 	}()
 	select {
 	case r := <-read:
 		whole = r.err != nil || int64(len(r.data)) <= limit
 		if whole {
 			_ = body.Close()
+		}
+		if r.panicked != nil {
+			panic(r.panicked) // here the caller may recover it
 		}
 		return r.data, whole, r.err
 	case <-ctx.Done():

@@ -20,11 +20,18 @@ type Policy struct {
 	Now   func() time.Time
 	Timer func(d time.Duration) (fired <-chan time.Time, stop func())
 	Emit  func(event any) // a resilience.Event, to the policy's listeners
+
+	// Within is ctx with a deadline d from now, on the policy's clock; the largest duration is none.
+	Within func(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
 
 // Look returns the inside of a resilience.Policy; the zero Policy is one attempt without bounds. Package resilience sets it
 // when it is initialised.
 var Look func(policy any) Policy
+
+// Age is for how long the attempt to which the context belongs has been running, and the time it is now, both on its
+// policy's clock. Package resilience sets it when it is initialised.
+var Age func(attempt context.Context) (now time.Time, age time.Duration)
 
 // SingleShot reports whether calls under the context make one attempt. Package resilience sets it when it is initialised.
 var SingleShot func(ctx context.Context) bool
