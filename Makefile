@@ -8,7 +8,7 @@ FUZZTIME      ?= 10s
 BENCHTIME     ?= 200ms
 MODULES       := . bench/peers
 
-.PHONY: help fmt lint vet test race allocs fuzz bench bench-peers examples contract ci
+.PHONY: help fmt lint vet test race allocs fuzz bench bench-peers examples ci
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -36,7 +36,7 @@ race: ## all tests three times, shuffled, under the race detector
 allocs: ## the allocation ceilings, which the race detector would falsify
 	$(GO) test -run 'Alloc|Memory' -count=1 ./...
 
-fuzz: ## every fuzz target for FUZZTIME
+fuzz: ## every fuzz target for FUZZTIME, a time or a count such as 1000x
 	@$(GO) list ./... | while read -r p; do \
 		$(GO) test -list '^Fuzz' $$p | grep '^Fuzz' | while read -r f; do \
 			echo "fuzz $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p </dev/null || exit 1; \

@@ -24,7 +24,7 @@
 //
 //  1. deadline: nothing left ends the call
 //  2. limiter, then breaker: a full limiter is the attempt's outcome, an open breaker ends the call
-//  3. before-attempt hook: its error ends the call as it is
+//  3. before-attempt hook, under a context that ends with the deadline: its error ends the call as it is
 //  4. bound: the tightest of attempt timeout, measured ceiling and time left
 //  5. admit hook, under the attempt's context: its error is the attempt's outcome
 //  6. callback
@@ -36,8 +36,9 @@
 // # Guarantees
 //
 //	concurrency   everything exported is safe for concurrent use, except that a Lease belongs to one goroutine
-//	goroutines    none but the legs of a hedge, the scheduler's probe while somebody asks, and under a Clock of yours what waits
-//	              for it; all end by themselves
+//	goroutines    none, unless an attempt is hedged, or under an injected Clock somebody waits, or an HTTP request body without
+//	              GetBody is read ahead, or the scheduler's probe runs; all end by themselves
+//	listeners     run on the goroutine that causes or delivers the event, mostly the call's; they have to be safe for concurrent use
 //	blocking      Run returns when the callback has, except for the losing legs of a hedge; a wait ends with the caller
 //	panics        a panic or runtime.Goexit of a callback, a hook or a rule gives everything back and passes through with its value
 //	locks         none is held while code of the user's runs, the methods of a Clock apart

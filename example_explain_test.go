@@ -44,7 +44,7 @@ func ExamplePolicy_Explain() {
 	//                  attempt 2      2.2s -> 4.2s      attempt timeout 2s
 	//                  backoff        4.2s -> 4.6s      at most 400ms, full jitter
 	//                  attempt 3      4.6s -> 5s        the 400ms left of the deadline
-	// Load:            at most 3x, hedge legs included; sustained 1.1x (budget: 30.0 of 30.0 tokens)
+	// Load:            at most 3x, hedge legs included; sustained 1.1x and 3/s more (budget: 30.0 of 30.0 tokens)
 	// Measured now:    attempt ceiling   -      cold - p95 over 5m, 20 samples minimum
 	//                  backoff base      -      not configured
 	//                  hedge threshold   -      cold - p95 over 30s, 20 samples minimum

@@ -88,7 +88,7 @@ func ExampleOnDiscard() {
 	// use 3
 }
 
-// A listener hears what happens, on the goroutine of the call.
+// A listener hears what happens, mostly on the goroutine of the call.
 func ExampleWithListener() {
 	p := resilience.MustNew(resilience.WithBackoff(resilience.NoBackoff()), resilience.WithListener(func(e resilience.Event) {
 		fmt.Println(e.Kind, e.Attempt, e.Err)
@@ -118,4 +118,49 @@ func ExampleWithBeforeAttempt() {
 	// Output:
 	// before attempt 1
 	// no credentials
+}
+
+// A hook inside of the attempt, for a guard of one's own: its error is the attempt's outcome and is classified as an error of
+// the callback. A *LimitedError is retried, costs no retry budget, and says nothing about the dependency.
+func ExampleWithAdmit() {
+	tickets := 0
+	p := resilience.MustNew(resilience.WithBackoff(resilience.NoBackoff()),
+		resilience.WithAdmit(func(_ context.Context, a resilience.AttemptInfo) error {
+			if tickets++; tickets == 1 {
+				fmt.Println("attempt", a.Number, "gets no ticket")
+				return &resilience.LimitedError{Limiter: "tickets"}
+			}
+			return nil
+		}))
+	r := p.Try(context.Background(), func(context.Context) error {
+		fmt.Println("the dependency is called")
+		return nil
+	})
+	fmt.Println(r.Total, "attempts, the first one", r.Attempts[0].Verdict)
+	// Output:
+	// attempt 1 gets no ticket
+	// the dependency is called
+	// 2 attempts, the first one limited
+}
+
+// Layers do not multiply: what the policy beneath has retried, the one above does not retry again, unless it is told to.
+func ExampleWithNestedRetries() {
+	calls := 0
+	quick := resilience.WithBackoff(resilience.NoBackoff())
+	driver := resilience.MustNew(resilience.WithName("driver"), quick)
+	query := func(ctx context.Context) error {
+		return driver.Run(ctx, func(context.Context) error {
+			calls++
+			return io.ErrUnexpectedEOF
+		})
+	}
+	for _, on := range []bool{false, true} {
+		calls = 0
+		service := resilience.MustNew(resilience.WithName("service"), quick, resilience.WithNestedRetries(on))
+		_ = service.Run(context.Background(), query)
+		fmt.Println(on, calls, "calls")
+	}
+	// Output:
+	// false 3 calls
+	// true 9 calls
 }

@@ -76,6 +76,7 @@ func Example_reason() {
 		fmt.Println(result.Reason, "after", result.Total, "attempts, the last one:", result.Attempts[len(result.Attempts)-1].Err)
 	}
 	// endregion
+
 	// Output: attempts exhausted after 3 attempts, the last one: shop: busy
 }
 
@@ -94,5 +95,6 @@ func Example_resultRule() {
 	result := resilience.TryDo(context.Background(), poll, func(context.Context) (string, error) { return "pending", nil })
 	fmt.Println(result.Value, result.Err, result.Reason)
 	// endregion
+
 	// Output: pending <nil> attempts exhausted
 }

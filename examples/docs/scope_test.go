@@ -31,6 +31,7 @@ func Example_scope() {
 		fmt.Println(policies[key].Name(), policies[key].Breaker().State())
 	}
 	// endregion
+
 	// Output:
 	// shard:3 isolated
 	// shard:7 closed

@@ -3,6 +3,7 @@ package docs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,8 +13,6 @@ import (
 	"github.com/measuredgo/resilience/resiliencetest"
 	"github.com/stretchr/testify/require"
 )
-
-var errBusyStock = resilience.Throttled.Mark(errors.New("stock: busy"))
 
 // region code
 // available is code that is to be tested: it gets its policy from outside.
@@ -25,6 +24,9 @@ func available(ctx context.Context, p resilience.Policy, stock func(context.Cont
 // endregion
 
 // region bubble
+// errBusyStock is marked: without the mark, or a rule, an error is permanent and not retried.
+var errBusyStock = resilience.Throttled.Mark(errors.New("stock: busy"))
+
 func TestWaitsForABusyStock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stock resiliencetest.Sequence[int]
@@ -66,13 +68,41 @@ func TestGivesUpOnABusyStock(t *testing.T) {
 	var rec resiliencetest.Recorder
 	stock.Fail(errBusyStock)
 
-	policy := resiliencetest.Instant(resilience.MustNew(resilience.WithAttempts(2), resilience.WithListener(rec.Listen)))
+	policy := resiliencetest.Instant(resilience.MustNew(
+		resilience.WithName("stock"), resilience.WithAttempts(2), resilience.WithListener(rec.Listen),
+	))
 	require.False(t, available(t.Context(), policy, stock.Call))
 	rec.Want(t, resilience.EventAttempt, resilience.EventRetrying, resilience.EventAttempt, resilience.EventExhausted)
 	rec.Terminal(t, resilience.ReasonAttemptsExhausted)
 }
 
 // endregion
+
+// printed is a test that prints its failures.
+type printed struct{ testing.TB }
+
+func (printed) Helper()                           {}
+func (printed) Errorf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+
+// The clock stands still, so that the durations are always the same.
+func Example_recorder() {
+	var stock resiliencetest.Sequence[int]
+	var rec resiliencetest.Recorder
+	stock.Fail(errBusyStock)
+	policy := resiliencetest.Instant(resilience.MustNew(resilience.WithClock(clock.NewMock()),
+		resilience.WithName("stock"), resilience.WithAttempts(2), resilience.WithListener(rec.Listen),
+	))
+	_ = available(context.Background(), policy, stock.Call)
+	rec.Want(printed{}, resilience.EventAttempt, resilience.EventAttempt, resilience.EventExhausted)
+
+	// Output:
+	// resiliencetest: event 2 is retrying, want attempt
+	//   #  policy  event      attempt  duration  delay  details
+	//   1  stock   attempt    1        0s        0s     throttled: stock: busy
+	// > 2  stock   retrying   2        0s        0s     stock: busy
+	//   3  stock   attempt    2        0s        0s     throttled: stock: busy
+	//   4  stock   exhausted  2        0s        0s     resilience: stock: attempts exhausted after 2 attempts: stock: busy
+}
 
 // region faults
 func TestSurvivesABadStock(t *testing.T) {

@@ -52,6 +52,7 @@ func Example_hint() {
 		fmt.Println(failed.Reason, failed.RetryAfter)
 	}
 	// endregion
+
 	// Output: attempts exhausted 1h0m0s
 }
 
@@ -64,6 +65,52 @@ func Example_hedge() {
 	// endregion
 	fmt.Println(policy.Measured().HedgeThreshold.State, err)
 	// Output: cold <nil>
+}
+
+func Example_hedgeRace() {
+	policy, ctx, lost := resilience.MustNew(resilience.WithHedge(resilience.HedgeAt(0.95))), context.Background(), false
+	// region race
+	get := func(ctx context.Context) (string, error) {
+		a, _ := resilience.AttemptFrom(ctx)
+		if lost && a.Number == 1 {
+			<-ctx.Done() // a packet was lost: this leg ends when another one has won
+			return "", ctx.Err()
+		}
+		return fmt.Sprint("leg ", a.Number), nil
+	}
+	for range 20 { // from then on the policy knows what is normal
+		_, _ = resilience.Do(ctx, policy, get)
+	}
+	lost = true
+	fmt.Println(resilience.Do(ctx, policy, get))
+	// endregion
+
+	// Output: leg 2 <nil>
+}
+
+func Example_measuredBackoff() {
+	// region measured-backoff
+	policy, err := resilience.New(
+		resilience.WithBackoff(resilience.Backoff{Base: 50 * time.Millisecond}),
+		resilience.WithMeasuredBackoff(resilience.MeasuredBackoff{}), // 5 to 500 ms, whatever is measured
+	)
+	// endregion
+	fmt.Println(policy.Measured().BackoffBase.State, err)
+	// Output: cold <nil>
+}
+
+func Example_budgetShared() {
+	// region budget
+	budget, err := resilience.NewBudget(resilience.BudgetConfig{Fraction: 0.05, MinPerSecond: resilience.Off})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	reads := resilience.MustNew(resilience.WithName("reads"), resilience.WithSharedBudget(budget))
+	writes := resilience.MustNew(resilience.WithName("writes"), resilience.WithSharedBudget(budget))
+	// endregion
+	fmt.Println(reads.Budget() == writes.Budget(), budget.Stats().Capacity)
+	// Output: true 1
 }
 
 func Example_breaker() {

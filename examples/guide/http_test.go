@@ -18,10 +18,7 @@ import (
 )
 
 func TestHTTPClient(t *testing.T) {
-	// region client
-	policy, err := resiliencehttp.NewPolicy(resilience.WithBreaker(resilience.BreakerConfig{}))
-	client, err := resiliencehttp.NewClient(policy)
-	// endregion
+	client, err := newClient()
 	require.NoError(t, err)
 	defer client.CloseIdleConnections()
 	var requests []string
@@ -48,6 +45,16 @@ func TestHTTPClient(t *testing.T) {
 	require.Equal(t, `PUT a large file ""`, requests[2])
 }
 
+func newClient() (*http.Client, error) {
+	// region client
+	policy, err := resiliencehttp.NewPolicy(resilience.WithBreaker(resilience.BreakerConfig{}))
+	if err != nil {
+		return nil, err
+	}
+	return resiliencehttp.NewClient(policy)
+	// endregion
+}
+
 func send(t *testing.T, client *http.Client, req *http.Request) {
 	t.Helper()
 	resp, err := client.Do(req)
@@ -60,14 +67,21 @@ func upload(t *testing.T, url string) *http.Request {
 	t.Helper()
 	name, size := filepath.Join(t.TempDir(), "file"), int64(len("a large file"))
 	require.NoError(t, os.WriteFile(name, []byte("a large file"), 0o600))
-	// region upload
-	open := func() (io.ReadCloser, error) { return os.Open(name) }
-	req, err := http.NewRequest(http.MethodPut, url, nil)
-	req.Body, err = open()
-	req.GetBody, req.ContentLength = open, size
-	// endregion
+	req, err := put(url, name, size)
 	require.NoError(t, err)
 	return req
+}
+
+func put(url, name string, size int64) (*http.Request, error) {
+	// region upload
+	req, err := http.NewRequest(http.MethodPut, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.GetBody, req.ContentLength = func() (io.ReadCloser, error) { return os.Open(name) }, size
+	req.Body, err = req.GetBody()
+	return req, err
+	// endregion
 }
 
 func inbound(handler http.Handler) http.Handler {
