@@ -2,6 +2,7 @@ package resilience_test
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -114,8 +115,17 @@ func TestAllocationCeilings(t *testing.T) {
 	require.Less(t, bytes, 128.0+1, "the estimators allocate a little now and then")
 }
 
-// heapOf is the live heap that one of n things takes.
+// heapOf is the live heap that one of n things takes: the least of three counts, because the process around them allocates
+// now and then.
 func heapOf(n int, build func(i int) any) float64 {
+	least := math.Inf(1)
+	for round := range 3 {
+		least = min(least, heapOnce(n, func(i int) any { return build(round*n + i) }))
+	}
+	return least
+}
+
+func heapOnce(n int, build func(i int) any) float64 {
 	kept := make([]any, n)
 	runtime.GC()
 	runtime.GC()

@@ -39,7 +39,7 @@ func WithAttempts(n int) Option { return option(func(d *draft) { d.attempts = n 
 // WithAttemptCeiling bounds each attempt by the dependency's own latency. Default CeilingAbove(3), which steps aside where
 // it has no room: under an attempt timeout of 50 ms or less, or without one.
 func WithAttemptCeiling(c AttemptCeiling) Option {
-	return option(func(d *draft) { d.ceilingIs, d.writtenCeiling = ceilingWritten, c })
+	return option(func(d *draft) { d.ceilingIs, d.ceiling, d.floorWritten = ceilingWritten, c, c.Floor != 0 })
 }
 
 // WithoutAttemptCeiling leaves the attempt timeout alone.

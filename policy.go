@@ -43,8 +43,8 @@ type settings struct {
 
 	ceilingIs       ceilingSetting
 	measuresCeiling bool
-	writtenCeiling  AttemptCeiling // as the option has it
-	ceiling         AttemptCeiling // with its defaults
+	floorWritten    bool // of the ceiling: not the default
+	ceiling         AttemptCeiling
 
 	backoff         Backoff
 	measuredBackoff *MeasuredBackoff // nil: not configured; likewise the pointers beneath
@@ -149,7 +149,7 @@ func (p Policy) Budget() *Budget {
 func defaultSettings() settings {
 	s := noSettings()
 	s.deadline, s.attemptTimeout, s.attempts = 30*time.Second, 10*time.Second, 3
-	s.ceilingIs, s.writtenCeiling = ceilingByDefault, CeilingAbove(3)
+	s.ceilingIs, s.ceiling = ceilingByDefault, CeilingAbove(3)
 	s.budget = &BudgetConfig{}
 	return s
 }
@@ -294,10 +294,10 @@ func (d *draft) resolveCeiling() {
 		d.measuresCeiling = true
 	}
 	d.check.under("WithAttemptCeiling", func() {
-		if floor := d.writtenCeiling.Floor; floor > 0 && floor >= d.attemptTimeout {
+		if floor := d.ceiling.Floor; d.floorWritten && floor > 0 && floor >= d.attemptTimeout {
 			d.check.refuse("AttemptCeiling.Floor", floor, fmt.Sprintf("less than WithAttemptTimeout, which is %v", d.attemptTimeout))
 		}
-		d.ceiling = d.writtenCeiling.resolve(d.check)
+		d.ceiling = d.ceiling.resolve(d.check)
 	})
 }
 
