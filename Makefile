@@ -39,7 +39,7 @@ allocs: ## the allocation ceilings, which the race detector would falsify
 fuzz: ## every fuzz target for FUZZTIME, a time or a count such as 1000x
 	@$(GO) list ./... | while read -r p; do \
 		$(GO) test -list '^Fuzz' $$p | grep '^Fuzz' | while read -r f; do \
-			echo "fuzz $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p </dev/null || exit 1; \
+			echo "fuzz $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$p </dev/null || exit 1; \
 		done || exit 1; \
 	done
 
