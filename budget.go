@@ -9,7 +9,8 @@ import (
 )
 
 // BudgetConfig sets a retry budget: a bucket of tokens of which each retry and each started hedge takes one, so that
-// retries stay a share of the traffic even when everything fails. A zero field means the default.
+// retries stay a share of the traffic even when everything fails. A share and a minimum for each second are the two terms of
+// the RetryBudget of Finagle. A zero field means the default.
 type BudgetConfig struct {
 	Fraction     float64 // tokens for each successful call; default 0.1; Off = none; at most 1
 	MinPerSecond float64 // tokens for each second of time; default 3; Off = none; the bucket holds ten seconds of them, at least 1

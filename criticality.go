@@ -3,7 +3,7 @@ package resilience
 import "context"
 
 // Criticality says how much a request matters when there is not enough for all. The zero value is Critical, which is
-// also what an unlabelled request has.
+// also what an unlabelled request has. The four levels are those of Site Reliability Engineering, 2016, chapter 21.
 type Criticality int8
 
 const (

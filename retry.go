@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Jitter says how a delay is spread, so that callers which failed together do not come back together.
+// Jitter says how a delay is spread, so that callers which failed together do not come back together. Full and equal jitter
+// are those of M. Brooker, Exponential Backoff And Jitter, 2015.
 type Jitter uint8
 
 const (

@@ -83,8 +83,8 @@ func customaryLimit(h http.Header, now time.Time) ([]published, bool) {
 	return []published{{limit, remaining, reset}}, reset <= maxReset
 }
 
-// standardLimits reads the fields RateLimit ("name";r=remaining;t=seconds) and RateLimit-Policy ("name";q=limit). A limit
-// without a reset cannot be waited for and is left out.
+// standardLimits reads the fields RateLimit ("name";r=remaining;t=seconds) and RateLimit-Policy ("name";q=limit) of
+// draft-ietf-httpapi-ratelimit-headers. A limit without a reset cannot be waited for and is left out.
 func standardLimits(state, policy []string) ([]published, bool) {
 	states, ok1 := items(state)
 	policies, ok2 := items(policy)

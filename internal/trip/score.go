@@ -9,15 +9,16 @@ const (
 
 	// mostUsual is the largest share that a score takes for normal. The cost of
 	// a failure goes to 0 as the share goes to 1, and a breaker whose probes all
-	// fail must re-open all the same: now after 14 of them at most.
+	// fail must re-open all the same: after 14 of them at most.
 	mostUsual = 0.75
 )
 
-// Score weighs the probes of a half-open breaker: a sequential test, in bits,
-// of "fails as usual" against "fails half-way to total failure". Between these
-// two a success is worth exactly one bit, and a failure the less the more usual
-// it is, up to mostUsual. For a spotless dependency, or where a number in a row
-// was written, any failure re-opens.
+// Score weighs the probes of a half-open breaker: a sequential probability
+// ratio test (A. Wald, 1945), in bits, of "fails as usual" against "fails
+// half-way to total failure". Between these two a success is worth exactly one
+// bit, and a failure the less the more usual it is, up to mostUsual. For a
+// spotless dependency, or where a number in a row was written, any failure
+// re-opens.
 type Score struct {
 	bits, target  float64
 	failure, slow float64 // what they cost; slow is 0 where a slow success is a success
