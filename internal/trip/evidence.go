@@ -56,9 +56,9 @@ func (m *normal) over(n, f uint32, near, part float64) bool {
 	return share >= m.line/near && share > m.share() && m.evidence(float64(n), float64(f)) >= enoughEvidence*m.burst/part
 }
 
-// evidence is the log likelihood ratio, in nats (half of G in a G-test), between "f in n has a rate of
-// its own" and "it has the rate of m". A small normal sample makes it small by
-// itself, so no confidence bound is needed.
+// evidence is the log likelihood ratio, in nats (half of G in a G-test), between
+// "f in n has a rate of its own" and "it has the rate of m". A small normal
+// sample makes it small by itself, so no confidence bound is needed.
 func (m *normal) evidence(n, f float64) float64 {
 	return xlogx(f) + xlogx(n-f) - xlogx(n) + m.terms - xlogx(f+m.f) - xlogx(n-f+m.n-m.f) + xlogx(n+m.n)
 }
