@@ -98,8 +98,12 @@ func (c *call) fits(delay time.Duration) bool {
 	return left == never || later(delay, c.normalLatency()) < left
 }
 
-// tooLate ends the call instead of a wait; late says whether it is the deadline that leaves no room for it.
+// tooLate ends the call instead of a wait; late says whether it is the deadline that leaves no room for it. What the user's
+// code was doing meanwhile may have ended the call already.
 func (c *call) tooLate(r Reason, delay time.Duration, late bool) {
+	if c.callerEnded() {
+		return
+	}
 	e := c.error(r)
 	if late {
 		e.wait, e.left = delay, c.left()
@@ -139,7 +143,7 @@ func (c *call) wait(f *callback, delay time.Duration) {
 		f.release()
 		c.valued = false
 		c.now = p.time.now()
-		if !c.fits(delay) { // a listener, or what releases the value, has taken too long
+		if !c.fits(delay) && !p.set.drain.isDraining() { // a listener, or what releases the value, has taken too long
 			c.tooLate(ReasonDeadlineExceeded, delay, true)
 			return
 		}

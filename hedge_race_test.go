@@ -216,6 +216,53 @@ func TestTheLongestPushbackOfARaceCounts(t *testing.T) {
 	})
 }
 
+// Also where a leg between them failed for good, and where the last one of them does not decide alone.
+func TestThePushbackOfALegOutlivesTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedged(t, resilience.Hedge{MaxConcurrent: 3}, resilience.WithAttempts(4), resilience.WithClassifier(resilience.DefaultClassifier()))
+		b := &byLeg{
+			took: []time.Duration{280 * time.Millisecond, 185 * time.Millisecond, 90 * time.Millisecond, 0},
+			errs: []error{
+				resilience.Throttled.After(5 * time.Second).Mark(errDown), resilience.Permanent.Mark(errDown), resilience.Transient.Mark(errDown), nil,
+			},
+		}
+		_, err := resilience.Do(t.Context(), p, b.fn)
+		require.NoError(t, err)
+		require.Equal(t, 5290*time.Millisecond, b.starts[3])
+	})
+}
+
+// Only the pushback of a leg that a limiter refused is kept: what the dependency did in the last one costs a token.
+func TestARaceThatEndsWithAFailureIsNotExemptFromTheBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedged(t, resilience.Hedge{}, resilience.WithBudget(resilience.BudgetConfig{MinPerSecond: 0.1, Fraction: resilience.Off}))
+		b := &byLeg{
+			took: []time.Duration{300 * time.Millisecond, 300 * time.Millisecond},
+			errs: []error{&resilience.LimitedError{RetryAfter: 2 * time.Second}, errDown},
+		}
+		r := resilience.TryDo(t.Context(), p, b.fn)
+		require.Equal(t, resilience.ReasonBudgetExhausted, r.Reason, "the hedge has taken the only token")
+	})
+}
+
+func TestAPanicEndsARaceWithTheTimeThatItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h heard
+		p := hedged(t, resilience.Hedge{}, h.option())
+		var n atomic.Int64
+		require.Panics(t, func() {
+			_ = p.Run(t.Context(), func(ctx context.Context) error {
+				if n.Add(1) == 1 {
+					return hang(ctx)
+				}
+				time.Sleep(400 * time.Millisecond)
+				panic("boom")
+			})
+		})
+		require.Equal(t, 500*time.Millisecond, h.of(resilience.EventHedgeDiscarded)[0].Duration)
+	})
+}
+
 // A policy beneath the first leg has spent its retries. That the second one fails by itself changes nothing about it.
 func TestSpentRetriesOfAnyLegCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

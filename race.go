@@ -23,15 +23,17 @@ func (c *call) sheddable() bool {
 
 // race is one attempt whose legs run on goroutines of their own. It does not hold the call, which would escape with it.
 type race struct {
-	out     chan *runner
-	flying  []*runner // legs
-	hook    *runner   // that is asked before another leg, and holds what the leg will; nil: none
-	failed  []error
-	spent   bool          // a policy beneath a leg that failed has spent its retries
-	stop    func()        // of the timer for the next leg
-	newest  time.Duration // when the newest leg started
-	asked   bool          // whether one may follow it: that is asked once
-	verdict Verdict       // on the leg that won; of those that failed the last one, or the one with the longest pushback
+	out    chan *runner
+	flying []*runner     // legs
+	hook   *runner       // that is asked before another leg, and holds what the leg will; nil: none
+	stop   func()        // of the timer for the next leg
+	newest time.Duration // when the newest leg started
+	asked  bool          // whether one may follow it: that is asked once
+
+	failed   []error
+	spent    bool          // a policy beneath a leg that failed has spent its retries
+	pushback time.Duration // the longest one of those that failed
+	verdict  Verdict       // on the leg that won, or on the last one that failed, with that pushback
 }
 
 // race makes one attempt that may have several legs. It ends with the first leg that succeeds, or with the last one that
@@ -227,15 +229,18 @@ func (r *race) take(c *call, f *callback, done *runner) (over bool) {
 func (r *race) fail(c *call, v Verdict) {
 	r.failed = append(r.failed, c.failed)
 	r.spent = r.spent || c.spent
-	longest, _ := r.verdict.RetryAfter()
-	if pushback, _ := v.RetryAfter(); pushback >= longest || v.Kind() == KindPermanent {
-		r.verdict = v
+	pushback, _ := v.RetryAfter()
+	r.pushback = max(r.pushback, pushback)
+	r.verdict = v
+	if r.pushback > pushback {
+		r.verdict = v.After(r.pushback)
 	}
 }
 
 // finish gives up what is still on its way. It is deferred: panics pass through it.
 func (r *race) finish(c *call) {
 	p := c.policy
+	c.now = p.time.now() // a panic has not read it
 	r.stop()
 	if r.hook != nil {
 		r.hook.giveUp(c)

@@ -82,6 +82,49 @@ func TestAWaitThatNoLongerFitsIsNotSlept(t *testing.T) {
 	}
 }
 
+// The caller leaves, or the process begins to drain, in the same code that takes too long.
+func TestWhatEndsTheCallMeanwhileComesBeforeAWaitThatNoLongerFits(t *testing.T) {
+	for name, reason := range map[string]resilience.Reason{"the caller": resilience.ReasonCancelled, "a drain": resilience.ReasonDraining} {
+		for _, where := range []string{"discard", "listener", "curve"} {
+			if name == "a drain" && where == "curve" {
+				continue // before the wait a drain makes no difference to what fits
+			}
+			t.Run(name+", "+where, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					drain := resilience.NewDrain()
+					end := func() {
+						if name == "a drain" {
+							drain.Begin(time.Hour)
+						} else {
+							cancel()
+						}
+						time.Sleep(600 * time.Millisecond)
+					}
+					opts := map[string]resilience.Option{
+						"discard": resilience.OnDiscard(func(int) { end() }),
+						"listener": resilience.WithListener(func(e resilience.Event) {
+							if e.Kind == resilience.EventRetrying {
+								end()
+							}
+						}),
+						"curve": resilience.WithBackoff(resilience.Backoff{Delay: func(resilience.BackoffInput) time.Duration { end(); return 500 * time.Millisecond }}),
+					}
+					p := retrying(bad, waits(500*time.Millisecond), resilience.WithDeadline(time.Second), resilience.WithDrain(drain), opts[where])
+					r := resilience.TryDo(ctx, p, func(context.Context) (int, error) {
+						if where == "discard" {
+							return 7, nil
+						}
+						return 0, errDown
+					})
+					require.Equal(t, reason, r.Reason)
+				})
+			})
+		}
+	}
+}
+
 var bad = resilience.WithRules(resilience.OnResult("bad", func(int) resilience.Verdict { return resilience.Transient }))
 
 func TestTheDeadlineCoversTheHook(t *testing.T) {

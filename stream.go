@@ -197,9 +197,11 @@ func (s *opened[T]) Close() error {
 		return nil
 	}
 	s.once.Do(func() {
-		if !s.delivered {
-			s.release()
-		}
+		defer func() { // last: a hook may exit
+			if !s.delivered {
+				s.release()
+			}
+		}()
 		s.cancel(context.Canceled)
 		if s.stop != nil {
 			s.stop()

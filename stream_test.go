@@ -954,6 +954,29 @@ func TestStreamElementsThatNobodyGetsAreReleased(t *testing.T) {
 	}
 }
 
+func TestStreamIsClosedAlsoIfReleasingItsElementExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := false
+		var stream context.Context
+		p := retrying(bad, resilience.OnDiscard(func(int) { runtime.Goexit() }))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range resilience.Stream(t.Context(), p, func(ctx context.Context) iter.Seq2[int, error] {
+				stream = ctx
+				return func(yield func(int, error) bool) {
+					defer func() { ended = true }()
+					yield(1, nil)
+				}
+			}) {
+			}
+		}()
+		<-done
+		require.Error(t, stream.Err())
+		require.True(t, ended)
+	})
+}
+
 func yields(v int) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) { yield(v, nil) }
 }
