@@ -19,6 +19,7 @@ type call struct {
 	req     *http.Request // the caller's; with legs a copy of it, because the caller's is the caller's again when send returns
 	repeats bool
 	over    context.Context // ends with send; nil without legs
+	until   time.Time       // the deadline, where the policy does not know that a body was read ahead: under a clock of the user's
 	upload  upload
 	failed  error // why there is nothing to send
 }
@@ -29,6 +30,9 @@ func (t *Transport) send(h *host, req *http.Request, repeats bool) (*http.Respon
 	ctx := req.Context()
 	if c.prepare() { // to read the body ahead takes of the time of the call
 		var cancel context.CancelFunc
+		if h.look.OwnClock && h.look.Deadline != resilience.Unbounded {
+			c.until = h.look.Now().Add(h.look.Deadline)
+		}
 		ctx, cancel = h.look.Within(ctx, h.look.Deadline)
 		defer cancel()
 		c.buffer(ctx)

@@ -45,6 +45,10 @@ var (
 
 func newExchange(attempt context.Context, c *call, info resilience.AttemptInfo) *exchange {
 	now, spent := inside.Age(attempt)
+	if !c.until.IsZero() {
+		info.Remaining = min(info.Remaining, c.until.Sub(now.Add(-spent)))
+		info.Bound = min(info.Bound, info.Remaining)
+	}
 	x := &exchange{
 		Context: c.req.Context(), values: context.WithoutCancel(attempt), call: c, info: info,
 		began: now.Add(-spent), spent: spent,
@@ -176,7 +180,7 @@ func (x *exchange) keep(resp *http.Response) (*http.Response, error) {
 		resp.Body = &x.body
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		x.body.switched = true // the connection is the caller's now, bounded by the caller's context alone
+		x.body.switched = true // the connection is the caller's now, and nothing here bounds it
 		return resp, nil
 	}
 	look, buffers := &x.call.host.look, x.buffers(resp)

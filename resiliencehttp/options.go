@@ -99,8 +99,8 @@ func WithBufferedResponses() Option { return option(func(s *settings) { s.buffer
 
 // WithResumedDownloads goes on with a GET whose body stalls or breaks where it stopped, at most 5 times and within the
 // deadline of the call, if the request may be repeated. It needs a 200 response with a strong validator, that is an ETag
-// which is not weak or a Last-Modified at least a second before its Date, that the base transport did not decompress: a
-// request that accepts identity encoding only is safe.
+// which is not weak or, with no ETag at all, a Last-Modified at least a second before its Date, that the base transport did
+// not decompress: a request that accepts identity encoding only is safe.
 func WithResumedDownloads() Option { return option(func(s *settings) { s.resumes = true }) }
 
 // WithDeadlineHeader sends with each attempt how many milliseconds it has left, in a header of that name; "" is

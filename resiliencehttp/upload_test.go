@@ -376,6 +376,32 @@ func TestTheDeadlineOfABodyReadAheadIsNoCancellation(t *testing.T) {
 	}
 }
 
+// What reading the body ahead has taken is gone, also for an attempt that nothing else bounds.
+func TestReadingABodyAheadTakesOfTheDeadlineUnderAnyClock(t *testing.T) {
+	for name, opts := range map[string][]resilience.Option{
+		"the standard clock": {},
+		"an injected one":    {resilience.WithClock(systemTime{})},
+		"and a hedge":        {resilience.WithClock(systemTime{}), hedged(2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := roundTrip(func(req *http.Request) (*http.Response, error) {
+					_ = req.Body.Close()
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				})
+				tr := transportOf(t, base, policyOf(t, append(opts,
+					resilience.WithDeadline(10*time.Second), resilience.WithAttemptTimeout(resilience.Unbounded))...))
+				slow := readerFunc(func([]byte) (int, error) { time.Sleep(9 * time.Second); return 0, io.EOF })
+				start := time.Now()
+				_, err := tr.RoundTrip(request(t, http.MethodPut, "http://a/", io.NopCloser(slow)))
+				require.ErrorIs(t, err, resilience.ErrDeadlineExceeded)
+				require.Equal(t, 10*time.Second, time.Since(start))
+			})
+		})
+	}
+}
+
 // BR-063, and the 503 that comes before a 10 MiB upload was read.
 func TestAnEarlyAnswerToALargeUpload(t *testing.T) {
 	repeats := 20
