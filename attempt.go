@@ -141,19 +141,17 @@ func answer(a *attemptContext, invoke func(context.Context) error) error {
 // decides about endings is the state of the contexts when the callback returned, not the text of its error.
 func (c *call) classify(a *attemptContext, err error, value Verdict) (v, evidence Verdict) {
 	c.outcome(err, err == nil)
-	callerErr := c.ctx.Err()
-	cancelled := callerErr != nil && !errors.Is(callerErr, context.DeadlineExceeded)
 	if err == nil {
-		return value, c.judged(a, value, cancelled)
+		return value, c.judged(a, value)
 	}
 	c.spent = a.retriesSpent()
-	over := c.now >= a.until()
+	callerErr, over := c.ctx.Err(), c.now >= a.until()
 	c.cut = callerErr != nil || over && !a.by.own()
 	if !c.cut || c.cause == nil || !ownedByContext(err) {
 		c.cause = c.failed // else it only says that it was told to stop
 	}
 	switch {
-	case cancelled:
+	case cancelled(callerErr):
 		return Permanent, Permanent
 	case c.cut && c.now-a.began < c.normalLatency():
 		return Transient, Permanent // it was not given the time that it normally needs
@@ -169,17 +167,20 @@ func (c *call) classify(a *attemptContext, err error, value Verdict) (v, evidenc
 }
 
 // judged books what a rule said of a value, and returns what that is to the breaker.
-func (c *call) judged(a *attemptContext, v Verdict, cancelled bool) (evidence Verdict) {
+func (c *call) judged(a *attemptContext, v Verdict) (evidence Verdict) {
 	if v.Kind() == KindOK {
 		return v
 	}
 	c.failed = &resultError{v}
 	c.cause, c.spent = c.failed, a.retriesSpent()
-	if cancelled {
+	if cancelled(c.ctx.Err()) {
 		return Permanent
 	}
 	return v
 }
+
+// cancelled reports whether a caller whose context ended with err has left, and has not just run out of time.
+func cancelled(err error) bool { return err != nil && !errors.Is(err, context.DeadlineExceeded) }
 
 // outcome begins the books of an attempt, of which nothing is known but what it returned.
 func (c *call) outcome(err error, valued bool) {

@@ -168,6 +168,17 @@ func TestNoHedgeForAnAnswerThatIsThere(t *testing.T) {
 	})
 }
 
+// While a listener hears of a leg that failed, the time comes at which another one is due.
+func TestAHedgeThatIsOverdueStartsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := hedged(t, resilience.Hedge{}, slowAt(resilience.EventAttempt, 200*time.Millisecond))
+		b := &byLeg{took: []time.Duration{10 * time.Second, 50 * time.Millisecond, 10 * time.Millisecond}, errs: []error{nil, errDown, nil}}
+		_, err := resilience.Do(t.Context(), p, b.fn)
+		require.NoError(t, err)
+		require.Equal(t, []time.Duration{0, 100 * time.Millisecond, 350 * time.Millisecond}, b.starts)
+	})
+}
+
 func TestAHedgeLeavesTheHalfOpenProbeAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := breakerOf(t, resilience.BreakerConfig{ConsecutiveFailures: 2, OpenFor: 50 * time.Millisecond, MaxOpenFor: 50 * time.Millisecond})

@@ -57,6 +57,7 @@ func (c *call) race(f *callback) Verdict {
 			case r.take(c, f, done):
 				return r.verdict
 			case due == nil && !r.asked:
+				c.now = c.policy.time.now()
 				due = r.due(c) // there is room for another one now
 			}
 		case <-due:
@@ -203,7 +204,6 @@ func (r *race) take(c *call, f *callback, done *runner) (over bool) {
 	c.now = done.ended // not when this goroutine heard of it
 	v, evidence := c.classify(c.held.attempt, done.err, f.verdict(done.err))
 	c.record(v, evidence)
-	c.now = p.time.now()
 	if v.Kind() == KindOK {
 		r.verdict = v
 		if hedged {
@@ -240,7 +240,7 @@ func (r *race) fail(c *call, v Verdict) {
 // finish gives up what is still on its way. It is deferred: panics pass through it.
 func (r *race) finish(c *call) {
 	p := c.policy
-	c.now = p.time.now() // a panic has not read it
+	c.now = p.time.now() // the newest reading may be the end of a leg, or older
 	r.stop()
 	if r.hook != nil {
 		r.hook.giveUp(c)

@@ -44,9 +44,6 @@ func judge(answer *http.Response) resilience.Verdict {
 
 // release drains and closes an answer, also one that was superseded by a retry or by the other leg of a hedge.
 func release(answer *http.Response) {
-	if answer == nil {
-		return // a leg that lost before it had one
-	}
 	_, _ = io.Copy(io.Discard, answer.Body)
 	_ = answer.Body.Close()
 }
