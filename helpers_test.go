@@ -78,6 +78,18 @@ func retrying(opts ...resilience.Option) resilience.Policy {
 	}, opts)...)
 }
 
+// bad calls every int a failure.
+var bad = resilience.WithRules(resilience.OnResult("bad", func(int) resilience.Verdict { return resilience.Transient }))
+
+// slowAt is a listener that takes that long to hear of such an event.
+func slowAt(kind resilience.EventKind, d time.Duration) resilience.Option {
+	return resilience.WithListener(func(e resilience.Event) {
+		if e.Kind == kind {
+			time.Sleep(d)
+		}
+	})
+}
+
 func waits(d time.Duration) resilience.Option {
 	return resilience.WithBackoff(resilience.ConstantBackoff(d))
 }

@@ -13,14 +13,6 @@ import (
 // What listeners, rules, hooks and closers take is time of the call. No bound is passed over for it, and nothing is
 // measured by it.
 
-func slowAt(kind resilience.EventKind, d time.Duration) resilience.Option {
-	return resilience.WithListener(func(e resilience.Event) {
-		if e.Kind == kind {
-			time.Sleep(d)
-		}
-	})
-}
-
 func TestASlowListenerTakesNothingFromTheNextAttempt(t *testing.T) {
 	for _, kind := range []resilience.EventKind{resilience.EventAttempt, resilience.EventRetrying} {
 		synctest.Test(t, func(t *testing.T) {
@@ -124,8 +116,6 @@ func TestWhatEndsTheCallMeanwhileComesBeforeAWaitThatNoLongerFits(t *testing.T) 
 		}
 	}
 }
-
-var bad = resilience.WithRules(resilience.OnResult("bad", func(int) resilience.Verdict { return resilience.Transient }))
 
 func TestTheDeadlineCoversTheHook(t *testing.T) {
 	tests := map[string]struct {

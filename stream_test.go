@@ -26,6 +26,7 @@ type item struct {
 // source is a streaming dependency. It opens one script after the other, the last one for ever, and heeds its context.
 type source struct {
 	scripts [][]item
+	deaf    bool // does not heed it
 
 	mu      sync.Mutex // guards what is beneath: the legs of a hedge open side by side
 	opened  int
@@ -48,9 +49,13 @@ func (s *source) open(ctx context.Context) iter.Seq2[int, error] {
 			s.stopped++
 		}()
 		for _, it := range script {
+			ended := ctx.Done()
+			if s.deaf {
+				ended = nil
+			}
 			select {
 			case <-time.After(it.after):
-			case <-ctx.Done():
+			case <-ended:
 				yield(0, ctx.Err())
 				return
 			}
@@ -887,11 +892,6 @@ func TestStreamCutByTheCallerDoesNotLookComplete(t *testing.T) {
 	})
 }
 
-// released counts what OnDiscard gets.
-func released(n *atomic.Int64) resilience.Option {
-	return resilience.OnDiscard(func(int) { n.Add(1) })
-}
-
 func TestStreamElementsThatNobodyGetsAreReleased(t *testing.T) {
 	refuse := resilience.WithRules(resilience.OnResult("none", func(n int) resilience.Verdict {
 		if n == 0 {
@@ -900,55 +900,46 @@ func TestStreamElementsThatNobodyGetsAreReleased(t *testing.T) {
 		return resilience.OK
 	}))
 	tests := map[string]struct {
-		policy func(t *testing.T, n *atomic.Int64) resilience.Policy
-		open   func(opening int64) iter.Seq2[int, error]
+		policy func(t *testing.T, opts ...resilience.Option) resilience.Policy
+		source *source
 		got    []int
 	}{
 		"of an attempt that is retried": {
-			policy: func(_ *testing.T, n *atomic.Int64) resilience.Policy { return retrying(refuse, released(n)) },
-			open:   func(opening int64) iter.Seq2[int, error] { return yields(int(opening) - 1) },
+			policy: func(_ *testing.T, opts ...resilience.Option) resilience.Policy {
+				return retrying(append(opts, refuse)...)
+			},
+			source: streaming(values(0), values(1)),
 			got:    []int{1},
 		},
 		"of a leg that lost": {
-			policy: func(t *testing.T, n *atomic.Int64) resilience.Policy {
-				return hedged(t, resilience.Hedge{}, released(n))
+			policy: func(t *testing.T, opts ...resilience.Option) resilience.Policy {
+				return hedged(t, resilience.Hedge{}, opts...)
 			},
-			open: func(opening int64) iter.Seq2[int, error] {
-				return func(yield func(int, error) bool) {
-					if opening == 1 {
-						time.Sleep(300 * time.Millisecond)
-					}
-					yield(int(opening), nil)
-				}
-			},
-			got: []int{2},
+			source: streaming([]item{{after: 300 * time.Millisecond, value: 1}}, values(2)),
+			got:    []int{2},
 		},
 		"after a stall": {
-			policy: func(_ *testing.T, n *atomic.Int64) resilience.Policy {
-				return retrying(resilience.WithAttemptTimeout(time.Second), released(n))
+			policy: func(_ *testing.T, opts ...resilience.Option) resilience.Policy {
+				return retrying(append(opts, resilience.WithAttemptTimeout(time.Second))...)
 			},
-			open: func(int64) iter.Seq2[int, error] {
-				return func(yield func(int, error) bool) {
-					if yield(1, nil) {
-						time.Sleep(2 * time.Second)
-						yield(2, nil)
-					}
-				}
-			},
-			got: []int{1, 0}, // the second one is the error's
+			source: streaming([]item{{value: 1}, {after: 2 * time.Second, value: 2}}),
+			got:    []int{1, 0}, // the second one is the error's
 		},
 	}
 	for name, c := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var n, openings atomic.Int64
+				var n atomic.Int64
+				p := c.policy(t, resilience.OnDiscard(func(int) { n.Add(1) }))
+				c.source.deaf = true
 				var got []int
-				for v := range resilience.Stream(t.Context(), c.policy(t, &n), func(context.Context) iter.Seq2[int, error] { return c.open(openings.Add(1)) }) {
+				for v := range resilience.Stream(t.Context(), p, c.source.open) {
 					got = append(got, v)
 				}
 				require.Equal(t, c.got, got)
 				time.Sleep(time.Minute)
 				require.EqualValues(t, 1, n.Load())
+				c.source.released(t)
 			})
 		})
 	}
@@ -956,27 +947,15 @@ func TestStreamElementsThatNobodyGetsAreReleased(t *testing.T) {
 
 func TestStreamIsClosedAlsoIfReleasingItsElementExits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ended := false
-		var stream context.Context
+		s := streaming(values(1))
 		p := retrying(bad, resilience.OnDiscard(func(int) { runtime.Goexit() }))
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for range resilience.Stream(t.Context(), p, func(ctx context.Context) iter.Seq2[int, error] {
-				stream = ctx
-				return func(yield func(int, error) bool) {
-					defer func() { ended = true }()
-					yield(1, nil)
-				}
-			}) {
+			for range resilience.Stream(t.Context(), p, s.open) {
 			}
 		}()
 		<-done
-		require.Error(t, stream.Err())
-		require.True(t, ended)
+		s.released(t)
 	})
-}
-
-func yields(v int) iter.Seq2[int, error] {
-	return func(yield func(int, error) bool) { yield(v, nil) }
 }
